@@ -3,12 +3,26 @@
 import pytest
 
 from tests.helpers import controlled_by, in_group, make_group, make_node, make_pod, owner, timestamp
+from tests.scheduling.device_driver import asking
 from tests.scheduling.driver import Driver, fabric, fabric_driver, gang
+from tests.scheduling.extended_driver import driver
 from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod
-from topo_scheduler.api.objects import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
-from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
+from topo_scheduler.api.devices import EXTENDED_RESOURCE_CLAIM
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    PodResourceClaim,
+    ResourceRequirements,
+)
+from topo_scheduler.scheduling.binding.contention import SchedulerContention
+from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome, LogWarning
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.scheduling.intake.pending import MAX_WARNINGS
+from topo_scheduler.scheduling.intake.groups import watched_api
+from topo_scheduler.scheduling.intake.pending import MAX_WARNINGS, PendingPods
+from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.state.nodes.resources import CPU, MEMORY
 
 
@@ -174,3 +188,75 @@ def test_a_status_that_a_tenant_writes_hides_no_gpus_of_a_running_pod() -> None:
     d.apply(pod)
     assert set(d.run(make_pod("large", gpus=3), make_pod("small", gpus=2))) == {"small"}
     assert d.engine.world.nodes.requested[0, CPU] == 1010
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_the_uid_of_an_owner_may_be_a_name_under_which_the_pod_follows_something_else(edited: bool) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = in_group(in_group(make_pod("p", gpus=1), "g", GroupApi.PLUGINS), "h", GroupApi.VOLCANO)
+    pod.metadata.owner_references = [controlled_by("Job", "train", watched_api(GroupApi.PLUGINS))]
+    d.apply(pod)
+    d.step()
+    if edited:
+        pod.metadata.annotations["example.com/a"] = "1"
+        d.apply(pod)
+        d.step()
+    d.delete(pod)
+    d.engine.owner_changed(watched_api(GroupApi.VOLCANO), d.now)
+    other = make_pod("other", gpus=1)
+    d.run(other)
+    assert d.where(other) == {"other": "s1-l1-1"}
+    assert not any("internal error" in text for text in d.told(pod))
+    pending = d.engine.arrivals._pods
+    assert not pending._below and not pending._owners
+
+
+@pytest.mark.parametrize("of", [SchedulerContention, Arrivals, Preempting])
+def test_a_deletion_that_raises_ends_nothing_else(monkeypatch: pytest.MonkeyPatch, of: type) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=9)
+    d.run(pod)
+
+    def fails(*_: object, **__: object) -> None:
+        raise KeyError("any")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(of, "pod_deleted" if of is Preempting else "deleted", fails)
+        d.delete(pod)
+    other = make_pod("other", gpus=1)
+    d.run(other)
+    assert d.where(other) == {"other": "s1-l1-1"}
+    assert any(isinstance(one, LogWarning) and "KeyError: 'any'" in one.message for one in d.said)
+
+
+def test_an_owner_whose_pods_cannot_be_found_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=9, owner=controlled_by("Job", "train"))
+    d.run(pod)
+
+    def fails(*_: object) -> None:
+        raise KeyError("any")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PendingPods, "below", fails)
+        d.own(owner("Job", "train"))
+        d.step()
+    other = make_pod("other", gpus=1)
+    d.run(other)
+    assert d.where(other) == {"other": "s1-l1-1"}
+
+
+def test_the_claim_that_a_pod_names_may_be_marked_as_made_for_its_extended_resources() -> None:
+    d = driver()
+    pod = make_pod("p", gpus=9)
+    claim = d.claims[d.claim("own", asking(), pod=pod)]
+    claim.metadata.annotations = {EXTENDED_RESOURCE_CLAIM: "true"}
+    d.put_claim(claim)
+    d.step()
+    pod.spec.resource_claims = [PodResourceClaim("devices", resource_claim_name="own")]
+    d.apply(pod)
+    d.step()
+    d.delete(pod)
+    d.put_claim(claim)
+    d.step()
+    assert not d.engine.arrivals._pods._below

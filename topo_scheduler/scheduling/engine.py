@@ -286,10 +286,13 @@ class Engine:
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or that this scheduler no longer places."""
-        self.contention.deleted(uid)
-        self.arrivals.deleted(uid, now)
-        self._unread_nominations.drop(uid)
-        self.preempting.pod_deleted(uid)
+        with guard(f"deletion of pod {uid}", self._out):
+            self.contention.deleted(uid)
+        with guard(f"deletion of pod {uid}", self._out):
+            self.arrivals.deleted(uid, now)
+        with guard(f"deletion of pod {uid}", self._out):
+            self._unread_nominations.drop(uid)
+            self.preempting.pod_deleted(uid)
 
     def pods_told(self, pods: Collection[Pod], now: float) -> None:
         """Read pods that were found bound, so that plans can include them. See `Arrivals.learn`."""

@@ -285,8 +285,9 @@ class Arrivals:
 
         changed, self._changed_above = self._changed_above, {}
         for owner in changed:
-            for pod in self._pods.below(owner):
-                self._rereading.put(pod)
+            with guard(f"pods below {owner}", self._out, Activity.UNDERSTANDING):
+                for pod in self._pods.below(owner):
+                    self._rereading.put(pod)
         self._rereading.read(understand_again, clock)
 
     def groups_applied(self, groups: Iterable[PodGroup]) -> None:

@@ -51,7 +51,10 @@ class PendingPods:
         return self._pods.get(uid)
 
     def put(self, pod: Pod, owners: Iterable[str]) -> None:
-        """Record a pod and the uids of its owners that are known so far."""
+        """Record a pod and the uids of its owners that are known so far.
+
+        Further names that it follows are among them. A tenant chooses the uid of an owner, so one may occur twice.
+        """
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
         if self._pods.get(uid) is pod:
             size = self._bytes[uid]
@@ -64,7 +67,7 @@ class PendingPods:
         self._bytes[uid] = size
         self._bytes_of[namespace] += size
         self._all_bytes += size
-        self._owners[uid] = tuple(owners)
+        self._owners[uid] = tuple(dict.fromkeys(owners))
         for owner in self._owners[uid]:
             self._below.setdefault(owner, set()).add(uid)
 
