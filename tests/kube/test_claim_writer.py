@@ -1,5 +1,6 @@
 """Writes of resource claims: protected before they are allocated, once, and by nobody who leads no more."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from topo_scheduler.api.devices import DELETE_PROTECTION, AllocatedDevice, Allocation, DeviceAllocation
 from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.claims import ClaimWriter
-from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ProtectClaim, ReleaseClaim, consumer
 
 from .stub import fault
@@ -213,3 +214,25 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
         assert not done.done and "internal error, please report it: KeyError" in done.problem
         assert "internal error in a write, please report it: claim default/c" in caplog.text
         assert (await ClaimWriter(w.client).write([write])).problem == ""
+
+
+@pytest.mark.parametrize(("seconds", "written", "took"), [(1.0, 5, 5.0), (9.0, 3, 27.0)])
+@virtual_time
+async def test_reservations_of_one_claim_are_written_one_after_the_other(
+    seconds: float, written: int, took: float
+) -> None:
+    async with world() as w:
+        writer = ClaimWriter(w.client)
+        await writer.write([made(w)])
+        uid = now(w)["metadata"]["uid"]
+        w.server.faults.add(Delay(seconds), verb="patch", resource="resourceclaims/status", times=None)
+        pods = [consumer(f"q-{number}", f"uid-{number}") for number in range(5)]
+        began = asyncio.get_running_loop().time()
+        results = await asyncio.gather(
+            *(writer.write([AllocateClaim(KEY, uid, "1", (), None, (), pod)]) for pod in pods)
+        )
+        assert asyncio.get_running_loop().time() - began == pytest.approx(took, abs=0.5)
+        assert len(now(w)["status"]["reservedFor"]) == 1 + written
+        late = 'resourceclaim "c" can\'t be written: reservations for other pods are being written'
+        assert [result.problem for result in results] == [""] * written + [late] * (5 - written)
+        assert not writer._turns
