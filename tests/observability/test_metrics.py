@@ -226,7 +226,7 @@ def _executor(metrics: Metrics, engine: Engine | None = None) -> Executor:
         metrics,
         name="topo-scheduler",
         workers=48,
-        clock=nothing,
+        clock=lambda: 0.0,
         wall=nothing,
         start=nothing,
         changed=nothing,

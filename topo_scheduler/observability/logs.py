@@ -108,8 +108,8 @@ def configure(level: str, format: Literal["json", "text"]) -> None:
         logging.getLogger(noisy).setLevel(max(logging.INFO, logging.getLevelName(level.upper())))
 
 
-def log_decision(decision: Decision, seconds: float) -> None:
-    """Write the line of a decision."""
+def log_decision(decision: Decision, seconds: float, omitted: int = 0) -> None:
+    """Write the line of a decision. ``omitted``: lines of its namespace that were not written before it."""
     placed = decision.verdict is Verdict.PLACED
     fields: dict[str, object] = {
         "decision": decision.id,
@@ -125,6 +125,8 @@ def log_decision(decision: Decision, seconds: float) -> None:
         if decision.score is not None:
             fields["score"] = decision.score.total / 1000
             fields |= {f"score_{name}": part / 1000 for name, part in decision.score.added}
+    if omitted:
+        fields["omitted"] = omitted
     if decision.rule is not None:
         fields["leaves_needed"] = decision.rule.leaves
     message = f"{decision.name}: {decision.verdict.value}: {decision.message}"

@@ -16,6 +16,7 @@ from topo_scheduler.kube.writing.evictions import Evictor
 from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.kube.writing.volumes import VolumeWriter
+from topo_scheduler.observability.log_budget import LogBudget
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.runtime.bind_plugins import BindPlugins, Refusal
@@ -50,6 +51,7 @@ from topo_scheduler.scheduling.instructions import (
     Withdraw,
     WriteClaims,
 )
+from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
@@ -138,6 +140,7 @@ class Executor:
         )
         self._ended_lease = FencedWrites(clock)
         self._binds = BindQueue(workers, clock)
+        self._failed_lines = LogBudget()
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
         self._hanging_binds: set[str] = set()
@@ -200,7 +203,7 @@ class Executor:
                     world = self._engine.world
                     for got in obtained_bandwidths(world.nodes, world.hardware, decision.seats):
                         self._metrics.gpus_chosen(got.gpus, got.share, predicted=got.predicted)
-                log_decision(decision, seconds)
+                self._log(decision, seconds)
             case LogWarning(message):
                 log.warning(message)
             case CountFailure(phase, kind):
@@ -220,6 +223,13 @@ class Executor:
                 self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
             case Preempt():
                 self._start(self._evictions.preempt(instruction), f"preempt {instruction.pod.uid}")
+
+    def _log(self, decision: Decision, seconds: float) -> None:
+        """Log a decision; of failed ones no more than the budget of their namespace allows."""
+        if decision.verdict is Verdict.PLACED:
+            log_decision(decision, seconds)
+        elif (omitted := self._failed_lines.take(decision.name.partition("/")[0], self._clock())) is not None:
+            log_decision(decision, seconds, omitted)
 
     async def bind(self) -> None:
         """Write binds one after the other, until cancelled or replaced. Several workers run at once."""
