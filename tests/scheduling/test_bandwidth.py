@@ -21,7 +21,7 @@ from tests.scheduling.link_bandwidth import (
     random_cluster,
     reserved_mbits,
 )
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ContainerPort, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import _narrowed
 
@@ -51,6 +51,19 @@ def test_members_on_one_node_count_once_and_a_gang_on_one_node_sends_nothing() -
     assert reserved_mbits(d) == {}
     d.run(*bandwidth_gang(4, gpus=3, name="two"))
     assert reserved_mbits(d) == {"s-l-2": 200_000, "s-l-3": 200_000}
+
+
+def test_pods_without_gpus_may_reserve_all_that_nodes_have() -> None:
+    """docs/explanation/limits-operation.md says so."""
+    d = Driver(nodes_with_bandwidth({"s/l": 4}))
+    tiny = bandwidth_gang(4, "400Gb", gpus=0, name="tiny")
+    for pod in tiny:
+        pod.spec.containers[0].ports = [ContainerPort(host_port=30_000)]
+    d.run(*tiny)
+    assert reserved_mbits(d) == dict.fromkeys((f"s-l-{number}" for number in range(1, 5)), 400_000)
+    pods = bandwidth_gang(2, "100Gb")
+    d.run(*pods)
+    assert "has 0 of 400 Gbit/s left, 100 needed" in d.told(pods[0])[-1]
 
 
 def test_it_is_given_back_as_members_end() -> None:
