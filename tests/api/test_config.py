@@ -482,8 +482,15 @@ def test_what_both_kinds_together_ask_for_is_checked() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (HOW + "spec: {fairness: {}}", "spec.fairness: unknown key; it belongs into a document of kind Topology"),
+        (HOW + "spec: {fairness: {}}", "spec.fairness: unknown key; write it in a document of kind Topology"),
+        (HOW + "spec: {quotas: []}", "write it in a document of kind TopologySchedulerConfig, as spec.quotas"),
         (HOW + "spec: {leaderElection: {}}", "spec.leaderElection: unknown key; write it beside spec"),
+        (WHAT + "spec: {plugins: []}", "scoringWeights.plugins or in a document of kind SchedulerConfig, as plugins"),
+        (WHAT + "recovery: {}", "recovery: unknown key; write it as spec.recovery"),
+        (WHAT + "spec: {migSlots: true}", "unknown key; write it as spec.recovery.defragmentation.migSlots"),
+        (WHAT + "spec: {after: 30s}", "spec.after: unknown key; known here: scoringWeights, "),
+        (WHAT + "spec: {quotas: [{gangs: 1}]}", "spec.quotas.0.gangs: unknown key; known here: "),
+        (WHAT + "spec: {recovery: true}", "spec.recovery: expected a mapping; write the fields of it below this key"),
         (HOW + "spec: {scoringWeight: {}}", "spec.scoringWeight: unknown key; did you mean scoringWeights?"),
         (HOW + "spec: {topologyConstraints: {maxNodesPerLeaf: 0}}", "spec.topologyConstraints.maxNodesPerLeaf"),
         (config_map({}), "ConfigMap topology-scheduler-config: no key of data ends with .yaml or .yml"),

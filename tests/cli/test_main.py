@@ -98,7 +98,7 @@ def test_check_config_names_what_it_skips_and_what_is_empty(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("kind: SchedulerConfig\n", "apiVersion is None; write topology.scheduler/v1alpha1"),
+        ("kind: SchedulerConfig\n", "apiVersion is missing; write topology.scheduler/v1alpha1"),
         ("a: [1\n", "not valid YAML"),
         (
             "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: {scoringWeight: {}}\n",

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.config_errors import aliases, explained, problem
+from topo_scheduler.api.config_errors import explained, problem
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.models import Metadata, Model
@@ -363,21 +363,16 @@ def _read_document(source: str, document: Any) -> tuple[str, Model]:
         raise ConfigError(f"{source}: expected a mapping with apiVersion and kind, found {type(document).__name__}")
     version, kind = document.get("apiVersion"), document.get("kind")
     if version != API_VERSION:
-        raise ConfigError(f"{source}: apiVersion is {quoted(version)}; write {API_VERSION}")
+        raise ConfigError(f"{source}: apiVersion is {_or_missing(version)}; write {API_VERSION}")
     model = CONFIG_KINDS.get(str(kind))
     if model is None:
-        raise ConfigError(f"{source}: kind is {quoted(kind)}; write one of {', '.join(CONFIG_KINDS)}")
+        raise ConfigError(f"{source}: kind is {_or_missing(kind)}; write one of {', '.join(CONFIG_KINDS)}")
     try:
         return str(kind), model.model_validate(document)
     except ValidationError as error:
-        lines = "\n".join(f"  {explained(model, item, _home(model, item['loc']))}" for item in error.errors())
+        lines = "\n".join(f"  {explained(model, item, CONFIG_KINDS.values())}" for item in error.errors())
         raise ConfigError(f"{source}: {kind} is refused:\n{lines}") from error
 
 
-def _home(model: type[Model], location: tuple[str | int, ...]) -> str:
-    """Return where a known key belongs that was set in the wrong kind or place, or an empty string."""
-    if model is not SchedulerConfig or len(location) != 2 or location[0] != "spec":
-        return ""
-    if location[1] in aliases(TopologySchedulerConfig, ("spec",)):
-        return "it belongs into a document of kind TopologySchedulerConfig"
-    return "write it beside spec, not in it" if location[1] in aliases(SchedulerConfig, ()) else ""
+def _or_missing(value: object) -> str:
+    return "missing" if value is None else quoted(value)

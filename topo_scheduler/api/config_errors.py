@@ -1,6 +1,6 @@
 """Messages about a refused configuration: the path of the field, what must stand there, and what was found."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -74,13 +74,13 @@ def with_found(error: Mapping[str, Any]) -> str:
 _AS_YAML: Final = {None: "null", True: "true", False: "false"}
 
 
-def explained(model: type[BaseModel], error: Mapping[str, Any], home: str = "") -> str:
+def explained(model: type[BaseModel], error: Mapping[str, Any], kinds: Iterable[type[BaseModel]]) -> str:
     """Return the line on one error of a document: its path, and the problem.
 
     Args:
         model: the kind of the document.
         error: an entry of pydantic's ``ValidationError.errors()``.
-        home: where an unknown key belongs, if that is known.
+        kinds: all kinds, one of which may have a key that is unknown where it was found.
     """
     location = error["loc"]
     prefix = f"{'.'.join(clipped(str(part), FOUND_CHARACTERS) for part in location)}: " if location else ""
@@ -88,8 +88,36 @@ def explained(model: type[BaseModel], error: Mapping[str, Any], home: str = "") 
         return prefix + with_found(error)
     known = aliases(model, location[:-1])
     return f"{prefix}unknown key; " + (
-        home or did_you_mean(str(location[-1]), known, f"known here: {', '.join(known)}")
+        _home(model, location, kinds) or did_you_mean(str(location[-1]), known, f"known here: {', '.join(known)}")
     )
+
+
+def _home(model: type[BaseModel], location: tuple[Any, ...], kinds: Iterable[type[BaseModel]]) -> str:
+    """Return where a known key belongs that was set in the wrong kind or place, or an empty string.
+
+    A key that a kind has in several places, such as ``after``, has none. Nor has a key of an entry of a list.
+    """
+    if any(isinstance(part, int) for part in location):
+        return ""
+
+    def places(kind: type[BaseModel]) -> list[str]:
+        return [".".join(path) for path in _paths(kind) if path[-1] == location[-1]]
+
+    here = places(model)
+    homes = [f"as {place}" if "." in place else f"beside {location[0]}, not in it" for place in here]
+    for kind in kinds:
+        there = [place for place in places(kind) if place not in here]
+        homes += [f"in a document of kind {kind.__name__}, as {place}" for place in there]
+    return f"write it {' or '.join(homes)}" if len(here) <= 1 and 1 <= len(homes) <= 2 else ""
+
+
+def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each key of a kind, without those of entries of lists."""
+    for field_info in model.model_fields.values():
+        path = (*above, field_info.alias or "")
+        yield path
+        if isinstance(inner := field_info.annotation, type) and issubclass(inner, BaseModel):
+            yield from _paths(inner, path)
 
 
 def aliases(model: type[BaseModel], location: Iterable[Any]) -> list[str]:

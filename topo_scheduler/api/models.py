@@ -89,6 +89,9 @@ class Model(BaseModel):
     @classmethod
     def _no_switch(cls, value: object, info: ValidationInfo) -> object:
         """Refuse a boolean for other fields: pydantic would convert it into the number 1 or 0."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+        expected = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and isinstance(expected, type) and issubclass(expected, Model):
+            raise ValueError("expected a mapping; write the fields of it below this key")
+        if isinstance(value, bool) and expected is not bool:
             raise ValueError("neither true nor false may stand here")
         return value
