@@ -135,6 +135,21 @@ def test_a_selector_that_rejects_all_devices_is_named(served: Served) -> None:
     ]
 
 
+def test_a_pod_whose_devices_others_have_is_not_told_that_no_pod_could_end(served: Served) -> None:
+    publish(served, slice_of("node-1", map(gpu, range(2))))
+    create_pod(served, "holder", asking(2))
+    allocate(served, "holder", "node-1", "gpu-0", "gpu-1")
+    served.bind("holder", "node-1", address="a", rank="0")
+    create_pod(served, "p", asking(1))
+    assert "Remedies never end pods for their devices; `topo-scheduler topology -o wide` names" in text(served, "p")
+
+
+def test_a_template_that_does_not_exist_is_named(served: Served) -> None:
+    entry = {"name": "devices", "resourceClaimTemplateName": "absent"}
+    served.create_pod("p", gpus=0, resourceClaims=[entry])
+    assert "Refused: waiting for Kubernetes to create a ResourceClaim from template absent; check" in text(served, "p")
+
+
 def test_pods_without_claims_ask_for_nothing_about_devices(served: Served) -> None:
     served.create_pod("p", gpus=99)
     report = explained(served, "p")

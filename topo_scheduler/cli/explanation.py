@@ -175,6 +175,7 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
 
     engine = await build_engine(client, listed, configuration)
     from topo_scheduler.scheduling.instructions import EmitEvent, RecordDecision
+    from topo_scheduler.scheduling.intake.understand import CLAIMS_MADE_SECONDS
     from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits
     from topo_scheduler.scheduling.queueing.unschedulable import REPORT_DELAY_SECONDS
     from topo_scheduler.state.decision import Verdict
@@ -196,8 +197,8 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     engine.queue.configure(FairnessLimits())  # a limit on decisions only delays them; here the answer is needed now
     now = time.monotonic()
     instructions = []
-    # The second step is the one that emits the event on missing pods of a gang.
-    for moment in (now, now + REPORT_DELAY_SECONDS + 1):
+    # The second step is the one that emits the events on missing pods of a gang, and on claims that are not made.
+    for moment in (now, now + max(REPORT_DELAY_SECONDS, CLAIMS_MADE_SECONDS) + 1):
         instructions += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
         while engine.pending_work:
             instructions += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)

@@ -87,8 +87,11 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         yield from _placeable(decision)
     else:
         yield decision["message"]
-        yield from device_report.request_lines(report.get("deviceRequests", ()))
+        requests = report.get("deviceRequests", ())
+        yield from device_report.request_lines(requests)
         yield from _lost(decision, report.get("pending"))
+        if requests:
+            yield "Remedies never end pods for their devices; `topo-scheduler topology -o wide` names the pods that have devices."
     for line in report["predictedEvents"]:
         if remainder := line.removeprefix(decision["message"]).strip():
             yield f"Also: {remainder}"
