@@ -91,7 +91,7 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         yield from device_report.request_lines(requests)
         yield from _lost(decision, report.get("pending"))
         if requests:
-            yield "Remedies never end pods for their devices; `topo-scheduler topology -o wide` names the pods that have devices."
+            yield "Remedies never end pods for their devices; `topo-scheduler topology -o wide` names the holders."
     for line in report["predictedEvents"]:
         if remainder := line.removeprefix(decision["message"]).strip():
             yield f"Also: {remainder}"
