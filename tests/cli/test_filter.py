@@ -98,6 +98,8 @@ def test_a_pod_that_can_not_be_read_has_no_node_and_the_reason(tmp_path: Path) -
         ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
         ("nodes: [!!int x]", "invalid literal for int()"),
         ('{"nods": []}', "unknown key 'nods'"),
+        ('{"nodes": 3}', "nodes: expected a list of objects, found int"),
+        ('{"items": [{"kind": "Pod", "metadata": {"name": "p"}, "spec": 3}]}', "pending: p: Expected `object`"),
         ('{"nodes": [{"metadata": {"name": 7}}]}', "nodes: 7: Expected `str`"),
         ('{"pending": [{"metadata": {"name": "p", "namespace": "n"}, "spec": 1}]}', "pending: n/p: Expected `object`"),
     ],

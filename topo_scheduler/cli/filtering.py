@@ -80,7 +80,9 @@ def _by_kind(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
     for item in listed["items"]:
         kind = item.get("kind", "") if isinstance(item, Mapping) else ""
         if kind == "Pod":
-            snapshot["pods" if (item.get("spec") or {}).get("nodeName") else "pending"].append(item)
+            spec = item.get("spec")
+            has_node = isinstance(spec, Mapping) and spec.get("nodeName")
+            snapshot["pods" if has_node else "pending"].append(item)
         elif kind in _KEY_OF_KIND:
             snapshot[_KEY_OF_KIND[kind]].append(item)
     return snapshot
@@ -166,7 +168,10 @@ def _world(snapshot: Mapping[str, Any]) -> World:
 
 
 def _objects(snapshot: Mapping[str, Any], key: str, kind: type[T]) -> Iterator[T]:
-    for item in snapshot.get(key) or ():
+    items = snapshot.get(key) or []
+    if not isinstance(items, list):
+        raise SnapshotError(f"{key}: expected a list of objects, found {type(items).__name__}")
+    for item in items:
         try:
             obj = msgspec.convert(without_nulls(item), kind)
         except msgspec.ValidationError as error:
