@@ -94,6 +94,11 @@ def test_an_error_comes_before_the_run(tmp_path: Path) -> None:
     assert answer.exit_code == 2 and answer.output.startswith("Error: --gpu-topology: ")
 
 
+def test_choosers_without_links_are_refused() -> None:
+    answer = run(*CLUSTER, *WORKLOAD, "--device-policy", "ours")
+    assert answer.exit_code == 2 and "--device-policy: name the links of a node too, by --gpu-topology" in answer.output
+
+
 def test_at_80_columns_the_names_of_choosers_are_whole() -> None:
     of_run = cast("Run", SimpleNamespace(policy="topo", seed=42, what_if=None))
     figures = [DeviceFigures(name, 1000, 0.95, 0.875) for name in POLICIES]

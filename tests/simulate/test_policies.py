@@ -128,7 +128,9 @@ def test_others_do_not_understand_what_is_asked_of_topology(policy: str) -> None
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("tpo", "'tpo' is none; write one of topo, "),
+        ("tpo", "'tpo' is unknown; the policies are topo, .* and topo:FILE$"),
+        ("first-fit", "Choosers of devices are named by --device-policy and --mig-policy"),
+        ("packed", "Choosers of devices are named by --device-policy and --mig-policy"),
         ("", "none is named"),
         ("fgd,fgd", "fgd is named twice"),
         ("fgd:x.yaml", "fgd has no configuration"),

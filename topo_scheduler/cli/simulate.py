@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from topo_scheduler.cli.common import USAGE, CommandFailure, Number, cluster_options, config_option, say
 from topo_scheduler.cli.progress import progress
@@ -138,6 +139,9 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
             raise CommandFailure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
         if options.mig_policy is not None and options.fill is not None:
             raise CommandFailure("--mig-policy and --fill: no instance ends in a fill; leave one out", USAGE)
+        named = click.get_current_context().get_parameter_source("device_policy") is not ParameterSource.DEFAULT
+        if named and options.gpu_topology is None:
+            raise CommandFailure("--device-policy: name the links of a node too, by --gpu-topology FILE", USAGE)
         live = options.cluster == LIVE
         cluster = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else options.cluster
         with _exit_on_signals():

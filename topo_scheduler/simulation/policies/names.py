@@ -82,7 +82,12 @@ def read_policies(names: str) -> list[SimulatedPolicy]:
 def _read(name: str) -> SimulatedPolicy:
     kind, _, file = name.partition(":")
     if kind not in NAMES:
-        raise CaseError(f"--policy: {name!r} is none; write one of {', '.join(NAMES)}, or topo:FILE")
+        from topo_scheduler.simulation.devices.mig_replay import MIG_POLICIES
+        from topo_scheduler.simulation.devices.replay import POLICIES
+
+        chooser = name in POLICIES or name in MIG_POLICIES
+        elsewhere = ". Choosers of devices are named by --device-policy and --mig-policy" if chooser else ""
+        raise CaseError(f"--policy: {name!r} is unknown; the policies are {', '.join(NAMES)}, and topo:FILE{elsewhere}")
     if not file:
         if name != kind:
             raise CaseError(f"--policy: {name!r} names no file; write topo:FILE, or topo for the default configuration")
