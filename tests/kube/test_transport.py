@@ -9,6 +9,7 @@ from pathlib import Path
 
 import certifi
 import pytest
+import yaml
 from aiohttp import web
 
 from topo_scheduler.kube.connection import transport as transport_module
@@ -52,6 +53,42 @@ async def test_a_kubeconfig_that_is_not_there_is_named(folder: Path) -> None:
 async def test_a_context_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(Misconfigured, match="production"):
         await opened(kubeconfig(folder, SERVER), "production")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it has no current-context; its contexts are none: name one by --context"),
+        ("contexts: [{name: a}, {name: b}]", "it has no current-context; its contexts are a, b: name one by --context"),
+        ("current-context: c\ncontexts: [{name: a}]", "it has no context 'c'; its contexts are a: name one"),
+        (
+            "current-context: a\ncontexts: [{name: a, context: {cluster: x}}]\nclusters: 3",
+            "its context 'a' names cluster 'x', which is not below clusters",
+        ),
+        (
+            "current-context: a\ncontexts: [{name: a, context: {cluster: x, user: y}}]\nclusters: [{name: x}]",
+            "its context 'a' names user 'y', which is not below users",
+        ),
+    ],
+)
+@virtual_time
+async def test_what_a_context_lacks_is_named(folder: Path, text: str, words: str) -> None:
+    (folder / "config").write_text(text)
+    with pytest.raises(Misconfigured, match=words):
+        await opened(folder / "config")
+
+
+@virtual_time
+async def test_a_context_may_be_in_another_file_than_its_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kubeconfig(folder, SERVER, {"token": "mine"})
+    lists = yaml.safe_load(whole.read_text())
+    rest = folder / "contexts"
+    rest.write_text(
+        yaml.safe_dump({"contexts": lists.pop("contexts"), "current-context": lists.pop("current-context")})
+    )
+    whole.write_text(yaml.safe_dump(lists))
+    monkeypatch.setenv("KUBECONFIG", f"{rest}:{whole}")
+    assert (await opened(None)).server == SERVER
 
 
 @virtual_time

@@ -15,7 +15,7 @@ import logging
 import os
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from topo_scheduler.api.text import few_of, quoted
 from topo_scheduler.kube.connection.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Transport:
                 self.namespace = _namespace_of_pod()
             else:
                 source = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
-                _require(source)
+                _check_kubeconfig(source, self._context)
                 async with asyncio.timeout(LOAD_SECONDS):
                     loader = await load_kube_config(source, self._context, configuration)
                 self.namespace = _namespace_of(loader)
@@ -226,10 +227,39 @@ def _namespace_of(loader: Any) -> str:
     return str(context.get("namespace") or "default")
 
 
-def _require(source: str) -> None:
-    # Without this, the library reports a missing file as content without a key.
-    if not any(Path(part).expanduser().exists() for part in source.split(os.pathsep) if part):
+def _check_kubeconfig(source: str, context: str | None) -> None:
+    """Check what a context names, as the library reports some of that as an error of its own code.
+
+    Args:
+        source: path of the file, or several as in ``$KUBECONFIG``.
+        context: its name; None for the current one.
+
+    Raises:
+        OSError: no such file, or one that can't be read.
+        ValueError: a name is missing or unknown.
+    """
+    import yaml
+
+    paths = [path for part in source.split(os.pathsep) if part and (path := Path(part).expanduser()).exists()]
+    if not paths:
         raise FileNotFoundError(f"{source} does not exist, and this is not a pod")
+    files = [content for path in paths if isinstance(content := yaml.safe_load(path.read_text("utf-8")), dict)]
+    contexts = _by_name(files, "contexts")
+    name = context or next(filter(None, (content.get("current-context") for content in files)), "")
+    if name not in contexts:
+        problem = f"it has no context {quoted(name)}" if name else "it has no current-context"
+        raise ValueError(f"{problem}; its contexts are {few_of(list(contexts)) or 'none'}: name one by --context")
+    named = contexts[name].get("context")
+    for part in ("cluster", "user"):
+        wanted = named.get(part) if isinstance(named, dict) else None
+        if wanted and wanted not in _by_name(files, f"{part}s"):
+            raise ValueError(f"its context {quoted(name)} names {part} {quoted(wanted)}, which is not below {part}s")
+
+
+def _by_name(files: Iterable[dict[str, Any]], key: str) -> dict[str, dict[str, Any]]:
+    lists = (content.get(key) for content in files)
+    entries = (entry for found in lists if isinstance(found, list) for entry in found if isinstance(entry, dict))
+    return {str(entry.get("name")): entry for entry in entries}
 
 
 def _environment_proxy(server: str) -> str | None:
