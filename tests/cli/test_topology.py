@@ -79,7 +79,7 @@ def test_links_and_what_is_reserved_of_them(served: Served, tmp_path: Path) -> N
     assert "no node has a label for a level called rack" in answer.output
     wide = run(*options, "-o", "wide").output.splitlines()
     assert "50Gb of it reserved" in next(line for line in wide if "node-1 " in line)
-    assert "of an uplink of unknown capacity reserved" in next(line for line in wide if "spine-1 " in line)
+    assert ", uplink of unknown capacity, none of it reserved" in next(line for line in wide if "spine-1 " in line)
     told = run(*options, "-o", "json").output
     root = json.loads(told[told.index("{") :])
     spine = root["domains"][0]
@@ -87,6 +87,19 @@ def test_links_and_what_is_reserved_of_them(served: Served, tmp_path: Path) -> N
     assert spine["domains"][0]["uplink"] == {"capacityMbit": 800_000, "reservedMbit": 50_000}
     assert spine["domains"][0]["nodes"][0]["reservedBandwidthMbit"] == 50_000
     assert "uplink" not in root
+
+
+def test_labels_of_gpus_that_can_not_be_read_are_named(served: Served, tmp_path: Path) -> None:
+    wrong = {"neuronetes.io/gpu-topology": "nvlnk"}
+    store = served.server.store
+    served.call(lambda: store.modify("nodes", "node-1", "", lambda node: labelled(node, wrong)))
+    (tmp_path / "config.yaml").write_text("")
+    topology = run("topology", "--kubeconfig", served.kubeconfig)
+    check = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(tmp_path / "config.yaml"))
+    for answer in (topology, check):
+        assert (
+            "warning: node node-1: label neuronetes.io/gpu-topology: 'nvlnk' is not one of nvswitch," in answer.output
+        )
 
 
 def test_nodes_without_labels_are_noted(served: Served) -> None:

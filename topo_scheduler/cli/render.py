@@ -133,7 +133,8 @@ def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
 
 def _uplink(link: LinkState) -> str:
     if link.capacity is None:
-        return f"{readable(link.reserved)} Gbit/s of an uplink of unknown capacity reserved"
+        reserved = f"{readable(link.reserved)} Gbit/s of it" if link.reserved else "none of it"
+        return f"uplink of unknown capacity, {reserved} reserved"
     return f"{readable(link.reserved)} of {readable(link.capacity)} Gbit/s of its uplink reserved"
 
 

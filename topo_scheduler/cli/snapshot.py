@@ -77,6 +77,7 @@ def build_world(listed: Listed, configuration: "Configuration") -> "World":
         if pod.spec.node_name and not pod.finished:
             listed.problems.extend(world.bound(pod)[1])
     listed.problems.extend(world.unread_labels.complaints())
+    listed.problems.extend(world.hardware.complaints())
     world.links.settle(world.layout)
     listed.problems.extend(world.links.problems)
     return world
