@@ -102,6 +102,28 @@ def test_labels_of_gpus_that_can_not_be_read_are_named(served: Served, tmp_path:
         )
 
 
+def test_shares_of_a_gpu_are_drawn_and_named(served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n"
+        'spec: {gpusByAnnotation: {namespaces: ["*"]}}\n'
+    )
+    store = served.server.store
+    shares = {"topology.scheduler/gpu-sharing": "true"}
+    served.call(lambda: store.modify("nodes", "node-1", "", lambda node: labelled(node, shares)))
+    for name in ("a", "b"):
+        served.create_pod(name, gpus=0, annotations={"topology.scheduler/gpu-fraction": "0.25"})
+        served.bind(name, "node-1", charged_gpu_fraction="0.25", gpu_index="0")
+    options = ("topology", "--kubeconfig", served.kubeconfig, "--config", str(config))
+    wide = run(*options, "-o", "wide").output
+    line = next(line for line in wide.splitlines() if "node-1 " in line)
+    assert line.count("■") == 1 and line.count("□") == 7 and "7 of 8 free" in line
+    assert line.endswith("a x0.25, b x0.25")
+    answer = run(*options, "-o", "json").output
+    pods = json.loads(answer)["domains"][0]["domains"][0]["nodes"][0]["pods"]
+    assert [(pod["gpus"], pod["gpuFraction"], pod["gpuIndexes"]) for pod in pods] == [(0, 0.25, [0])] * 2
+
+
 def test_nodes_without_labels_are_noted(served: Served) -> None:
     served.call(lambda: served.server.store.create("nodes", {"metadata": {"name": "stray"}}))
     answer = run("topology", "--kubeconfig", served.kubeconfig)

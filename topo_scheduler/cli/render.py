@@ -15,6 +15,7 @@ from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.devices.device_survey import DeviceState
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.topology.wiring import readable
 
 PIPE_COLUMNS: Final = 200
@@ -162,6 +163,8 @@ def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> T
 
 def _say(tenant: Tenant) -> str:
     name = tenant.name if tenant.namespace == "default" else f"{tenant.namespace}/{tenant.name}"
+    if tenant.share:
+        return f"{name} x{tenant.share / WHOLE_GPU:g}"
     return f"{name} x{tenant.gpus}" if tenant.gpus > 1 else name
 
 
@@ -170,6 +173,7 @@ def _gpus(node: NodeView, palette: Palette, tenants: bool) -> Text:
     squares = Text()
     for tenant in node.tenants:
         squares.append("■" * tenant.gpus, style=palette.colour(tenant) if tenants else "green")
+    squares.append("■" * (min(node.used, node.capacity) - len(squares)), style="green")  # GPUs that pods share
     drawn = min(len(squares), node.capacity)
     squares.append("□" * (node.capacity - drawn), style="red" if node.state else "dim")
     return squares
@@ -234,6 +238,7 @@ def _node_json(node: NodeView) -> dict[str, Any]:
                 "namespace": tenant.namespace,
                 "name": tenant.name,
                 "gpus": tenant.gpus,
+                **({"gpuFraction": tenant.share / WHOLE_GPU} if tenant.share else {}),
                 "schedulerName": tenant.scheduler,
                 **({"gpuIndexes": list(tenant.gpu_indexes)} if tenant.gpu_indexes else {}),
             }

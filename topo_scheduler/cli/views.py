@@ -11,7 +11,7 @@ from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.node_hardware import NodeGpus
 from topo_scheduler.state.nodes.node_table import UNKNOWN
-from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, amount_in
 from topo_scheduler.state.topology.fabric import Path
 
 
@@ -25,6 +25,8 @@ class Tenant:
     scheduler: str
     gpu_indexes: tuple[int, ...] = ()
     """Which GPUs of the node it has, as far as known."""
+    share: int = 0
+    """Thousandths of one GPU that it holds instead of whole ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +122,19 @@ def _tenants(world: World, pods: list[Pod]) -> dict[str, list[Tenant]]:
     by_node: dict[str, list[Tenant]] = {}
     for pod in pods:
         entry = world.ledger.get(pod.metadata.uid)
-        gpus = dict(entry.amounts).get(GPU, 0) if entry is not None else 0
-        if entry is not None and gpus:
+        if entry is None:
+            continue
+        gpus, share = amount_in(entry.amounts, GPU), amount_in(entry.amounts, GPU_SHARE)
+        if gpus or share:
             metadata = pod.metadata
-            tenant = Tenant(metadata.namespace, metadata.name, gpus, pod.spec.scheduler_name, entry.devices)
+            tenant = Tenant(
+                metadata.namespace,
+                metadata.name,
+                gpus,
+                pod.spec.scheduler_name,
+                entry.devices,
+                0 if gpus else share,
+            )
             by_node.setdefault(entry.node, []).append(tenant)
     for tenants in by_node.values():
         tenants.sort(key=lambda tenant: (tenant.namespace, tenant.name))
