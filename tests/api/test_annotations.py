@@ -215,9 +215,9 @@ def test_annotations_nobody_reads_are_reported() -> None:
 def test_what_an_unknown_annotation_may_have_meant_is_asked(written: str, meant: str | None) -> None:
     (told,) = unknown_annotations([Source("Pod", "ml/a", {PREFIX + written: "4"})])
     if meant is None:
-        assert told.endswith("was ignored")
+        assert told.endswith("the scheduler does not know it and ignores it")
     else:
-        assert told.endswith(f"was ignored; did you mean {PREFIX}{meant}?")
+        assert told.endswith(f"ignores it; did you mean {PREFIX}{meant}?")
 
 
 def test_of_thousands_of_unknown_annotations_a_few_are_named_and_the_rest_counted() -> None:
@@ -225,6 +225,14 @@ def test_of_thousands_of_unknown_annotations_a_few_are_named_and_the_rest_counte
     told = unknown_annotations([Source("Job", f"ml/{owner}", many) for owner in range(8)])
     assert len(told) == MAX_UNKNOWN_ANNOTATIONS + 1
     assert told[-1].startswith(f"{8 * 700 - MAX_UNKNOWN_ANNOTATIONS} more annotations")
+
+
+def test_an_unknown_annotation_is_a_sentence_with_the_object_and_the_remedy() -> None:
+    (told,) = unknown_annotations([Source("Pod", "a/b", ours({"gpu-localty": "nvlink"}))])
+    assert told == (
+        f"annotation {PREFIX}gpu-localty on Pod a/b: the scheduler does not know it and ignores it; did you mean"
+        f" {PREFIX}gpu-locality?"
+    )
 
 
 def test_what_the_scheduler_writes_is_not_reported() -> None:
@@ -245,8 +253,8 @@ def test_what_the_scheduler_writes_is_not_reported() -> None:
 def test_what_only_the_scheduler_writes_is_reported_on_an_owner() -> None:
     (told,) = unknown_annotations([Source("Pod", "a/b", {}), Source("Job", "a/j", ours({"charged-gpus": "2"}))])
     assert told == (
-        f"annotation {PREFIX}charged-gpus on Job a/j: is one that the scheduler itself writes, on pods, and was"
-        " ignored; remove it"
+        f"annotation {PREFIX}charged-gpus on Job a/j: only the scheduler writes it, on pods, so it ignores this one;"
+        " remove it"
     )
 
 

@@ -250,7 +250,10 @@ def test_a_slice_that_can_not_be_read_leaves_the_others() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (asking(1, deviceClassName="none"), "DeviceClass 'none' does not exist"),
+        (
+            asking(1, deviceClassName="none"),
+            "cannot allocate all claims: request gpus: DeviceClass 'none' does not exist",
+        ),
         (asking(1, selectors=[{"cel": {"expression": "device.attributes['x/y'].z == 1"}}]), "has no attribute z"),
         (asking(1, selectors=[{"cel": {"expression": "device.nonsense("}}]), "not understood"),
         (asking(1, selectors=[{"cel": {"expression": COSTLY}}]), "the selector takes more than 50,000 steps"),

@@ -391,8 +391,8 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
 
 def _ignored(name: str, *, suggest: bool) -> str:
     if name in WRITTEN:
-        return "is one that the scheduler itself writes, on pods, and was ignored; remove it"
-    return "is not known to this scheduler and was ignored" + (_meant(name) if suggest else "")
+        return "only the scheduler writes it, on pods, so it ignores this one; remove it"
+    return "the scheduler does not know it and ignores it" + (_meant(name) if suggest else "")
 
 
 @lru_cache(maxsize=256)

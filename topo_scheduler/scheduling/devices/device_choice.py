@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.allocation import allocation_of
 from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, Grant, allocate
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
@@ -62,7 +63,7 @@ def choose_devices(devices: NodeDevices, pods: Sequence[PlacedPod]) -> list[tupl
     try:
         return [_choose(devices, pod, chosen) for pod in pods]
     except (DeviceAllocationError, ClaimQueryError) as error:
-        raise DeviceChoiceError(f"resource claim: {error}") from error
+        raise DeviceChoiceError(f"{NodeReason.DEVICES}: {error}") from error
 
 
 def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen) -> tuple[ClaimChoice, ...]:

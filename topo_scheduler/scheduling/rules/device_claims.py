@@ -101,7 +101,7 @@ def device_rejections(context: FilterContext, cls: PodClass, rows: Int64) -> Ite
     try:
         fits = [context.devices.fit(cls.claims, row) for row in rows.tolist()]
     except ClaimQueryError as error:
-        raise ClaimError(f"resource claim: {error}") from error
+        raise ClaimError(f"{NodeReason.DEVICES}: {error}") from error
     yield NodeReason.CLAIM_ELSEWHERE, np.array([fit.elsewhere for fit in fits], np.bool_)
     reasons = [fit.reason or fit.shortage for fit in fits]
     for reason in sorted(set(filter(None, reasons))):
