@@ -199,3 +199,14 @@ def test_who_may_not_list_devices_is_told_that_those_of_extended_resources_do_no
         "Warning: devices of extended resources are not counted: resourceslices.resource.k8s.io may not"
         in answer.output
     )
+
+
+def test_a_refusal_for_lack_of_the_users_rights_is_not_taken_for_one_of_the_scheduler(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(served, slice_of("node-1", map(gpu, range(2))))
+    create_pod(served, "p", asking(1))
+    refuse(served, monkeypatch, "resourceslices", "403")
+    shown = text(served, "p")
+    assert "Refused: resourceslices.resource.k8s.io can't be listed yet" in shown
+    assert "Warning: resourceslices.resource.k8s.io may not be listed with this kubeconfig. If the answer" in shown

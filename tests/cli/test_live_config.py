@@ -167,6 +167,7 @@ def test_names_are_looked_up_as_kubectl_does(served: Served, tmp_path: Path) -> 
     assert "deployment train has no pods in namespace team-a" in found("deploy/train")
     assert "write a pod's NAME, or TYPE/NAME" in found("a/b/c")
     assert "exclude each other" in found("-A", "-n", "team-a", "web")
+    assert found("-A", "absent").endswith("in any namespace, and no pods of a workload of that name\n")
 
 
 @pytest.mark.parametrize("command", [("topology",), ("explain", "x"), ("drain", "node-1", "--dry-run")], ids=" ".join)

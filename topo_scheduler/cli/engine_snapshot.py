@@ -129,10 +129,19 @@ async def _list_numa_zones(client: Client, world: World, listed: Listed) -> None
 
 
 async def _list_stores(client: Client, world: World, listed: Listed) -> None:
-    """List what claims depend on; the stores report the resources that may not be listed."""
+    """List what claims depend on."""
+    forbidden: list[str] = []
     for sink in store_sinks(world.around.storage, world.inventory):
-        with suppress(Forbidden, NotFound):
-            await _fill(client, sink, listed)
+        with suppress(NotFound):
+            try:
+                await _fill(client, sink, listed)
+            except Forbidden:
+                forbidden.append(sink.resource.described)
+    if forbidden:
+        listed.problems.append(
+            f"{', '.join(forbidden)} may not be listed with this kubeconfig. If the answer above is a refusal because"
+            " of that, the scheduler itself may decide otherwise; docs/reference/cli-permissions.md has the permissions"
+        )
 
 
 async def _list_devices_of_requests(client: Client, world: World, listed: Listed, pods: list[Pod]) -> None:

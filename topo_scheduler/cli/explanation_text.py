@@ -81,6 +81,7 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
     if decision is None:
         yield ""
         yield from report["predictedEvents"] or ["The scheduler would not decide on it now."]
+        yield from _warnings(report)
         return
     yield ""
     if decision["verdict"] == "placed":
@@ -95,6 +96,10 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
     for line in report["predictedEvents"]:
         if remainder := line.removeprefix(decision["message"]).strip():
             yield f"Also: {remainder}"
+    yield from _warnings(report)
+
+
+def _warnings(report: Json) -> Iterator[str]:
     for problem in (*report.get("deviceProblems", ()), *report.get("unreadObjects", ())):
         yield f"Warning: {problem}"
 

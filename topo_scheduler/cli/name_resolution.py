@@ -73,6 +73,11 @@ class NamedObject:
         """The namespace, for messages."""
         return f"in namespace {self.namespace}" if self.namespace else "in any namespace"
 
+    @property
+    def elsewhere(self) -> str:
+        """Where else to search, for messages; empty once all namespaces were searched."""
+        return "; -n names another namespace, -A searches all" if self.namespace else ""
+
 
 def parse_target(target: str, namespace: str) -> NamedObject:
     """Parse ``NAME``, ``TYPE/NAME`` or ``NAMESPACE/NAME``; a word that may be both counts as a type.
@@ -105,7 +110,7 @@ async def find_pod(client: Client, scheduler: str, target: NamedObject) -> Pod:
             return _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
         except NotFound as error:
             if target.kind == "pod":
-                raise CommandFailure(f"there is no pod {target.name} {target.where}; {_HINT}") from error
+                raise CommandFailure(f"there is no pod {target.name} {target.where}{target.elsewhere}") from error
     pods, _ = await list_all(client, PODS, target.namespace or None)
     candidates = [pod for pod in pods if target.kind in ("", "pod") and pod.metadata.name == target.name]
     candidates = candidates or [pod for pod in pods if _is_of(pod, target)]
@@ -119,7 +124,7 @@ async def find_pod(client: Client, scheduler: str, target: NamedObject) -> Pod:
             raise CommandFailure(
                 f"{missing} {target.where}{nothing_else}: {target.first} is no type of workload ({types})"
             )
-        raise CommandFailure(f"{missing} {target.where}{nothing_else}; {_HINT}")
+        raise CommandFailure(f"{missing} {target.where}{nothing_else}{target.elsewhere}")
     namespaces = sorted({pod.metadata.namespace for pod in candidates})
     if len(namespaces) > 1:
         raise CommandFailure(f"{target.described} is in namespaces {', '.join(namespaces)}; choose one with -n", USAGE)
@@ -129,9 +134,6 @@ async def find_pod(client: Client, scheduler: str, target: NamedObject) -> Pod:
         return pod.spec.scheduler_name != scheduler, state_of(pod) != "pending", rank, pod.metadata.name
 
     return min(candidates, key=order)
-
-
-_HINT: Final = "-n names another namespace, -A searches all"
 
 
 def state_of(pod: Pod) -> str:
