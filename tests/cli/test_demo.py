@@ -14,13 +14,20 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from rich.console import Console
 
 from tests.cli.conftest import run, start
-from topo_scheduler.cli.report import ABOUT_SCORES
+from tests.helpers import make_pod
+from topo_scheduler.cli.report import ABOUT_SCORES, Group, table
+
+if TYPE_CHECKING:
+    from topo_scheduler.scheduling.world import World
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +169,20 @@ def test_what_is_not_bound_in_time_ends_it_with_a_clear_error(monkeypatch: pytes
     assert answer.exit_code == 1, answer.output
     # whose pod it is: the first one may be bound by the first look
     assert re.search(r"^Error: \d\d-\S+\.yaml: [1-9]\d* of its pods are not bound within 0 s: .", answer.output, re.M)
+
+
+def test_in_a_narrow_terminal_each_score_stays_beside_its_leaf() -> None:
+    pods = [make_pod(name) for name in ("web-1", "web-2")]
+    for number, pod in enumerate(pods, 1):
+        pod.spec.node_name = f"node-{number}"
+        pod.metadata.annotations["topology.scheduler/score"] = f"0.{number}00"
+    leaves = {"node-1": ("spine-1", "leaf-1"), "node-2": ("spine-1", "leaf-2")}
+    world = cast("World", SimpleNamespace(leaf_of=leaves.get))
+    console = Console(width=32, file=StringIO(), record=True)
+    console.print(table([Group("Deployment", "web", pods)], world))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    starts = [line for line in lines if any(word.startswith("spine-1") for word in line)]
+    assert [line[-1] for line in starts] == ["0.100", "0.200"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

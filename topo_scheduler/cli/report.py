@@ -111,8 +111,11 @@ def table(groups: list[Group], world: World) -> Table:
                 for pod in bound
             }
         )
-        leaves, scores = [leaf for leaf, _ in leaves_and_scores], [score for _, score in leaves_and_scores]
-        rendered.add_row(group.title, f"{len(bound)}/{len(group.pods)}", "\n".join(leaves), "\n".join(scores))
+        # A row for each leaf: in a narrow terminal, where names of leaves wrap, scores stay beside them.
+        (leaf, score), *more = leaves_and_scores or [("", "")]
+        rendered.add_row(group.title, f"{len(bound)}/{len(group.pods)}", leaf, score)
+        for leaf, score in more:
+            rendered.add_row("", "", leaf, score)
     return rendered
 
 
