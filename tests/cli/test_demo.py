@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from rich.console import Console
 
-from tests.cli.conftest import run, start
+from tests.cli.conftest import ROOT, run, start
 from tests.helpers import make_pod
 from topo_scheduler.cli.report import ABOUT_SCORES, Group, table
 
@@ -152,6 +152,22 @@ def test_kubectl_on_it(demo: str) -> None:
     assert all(pod["spec"]["nodeName"] for pod in listed["items"])
     assert len(kubectl("get", "pods", "-o", "wide", "--no-headers").splitlines()) == 18
     assert "Successfully assigned default/bare-gang-0" in kubectl("describe", "pod", "bare-gang-0")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
+def test_the_page_on_volumes_can_be_tried_on_it(demo: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "volumes.md").read_text(encoding="utf-8")
+    objects, storage_class = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    command = re.search(r"`kubectl (delete [^`]+)`", page)
+    assert command is not None
+    manifest = tmp_path / "objects.yaml"
+    manifest.write_text(f"{storage_class}---\n{objects}")
+    for arguments in (command[1].split(), ["apply", "-f", str(manifest)]):
+        subprocess.run(["kubectl", "--kubeconfig", demo, *arguments], check=True, timeout=30, capture_output=True)
+    deadline = time.monotonic() + 30
+    while len(leaves_of(demo, "finetune-")) < 4 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert leaves_of(demo, "finetune-") == ["spine-1/leaf-2"] * 4
 
 
 def test_a_port_in_use(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
