@@ -23,7 +23,7 @@ from topo_scheduler.state.operation_budget import charge
 MAX_CLOSE_SETS: Final = 2_000
 """Sets of GPUs of one node that are listed: more than the sets of any size of 8 GPUs, and of 4 of 16."""
 MAX_DEFERRED: Final = 4_096
-"""Changes that wait until somebody asks for free GPUs: most searches never do."""
+"""Changes that wait until free GPUs are asked for: most searches never do."""
 _NO_KIND: Final = -1
 
 PodGpus = tuple[int, str, int]
