@@ -581,3 +581,32 @@ async def test_what_a_leader_notes_on_the_lease_is_found_by_the_next_and_takes_n
         assert b.elector.noted("example.com/kept") == "one,two"
         await asyncio.sleep(5)
         assert t.lease["metadata"]["annotations"]["example.com/kept"] == "one,two"
+
+
+@pytest.mark.parametrize("answer", [b"{}", b'{"status": "ok"}'])
+@virtual_time
+async def test_an_answer_that_is_no_lease_renews_nothing_and_makes_no_leader(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """A load balancer whose backend is another server answers everything with 200, or only the writes."""
+    request, strange = Client.request, {"GET": False, "PUT": False, "POST": False}
+
+    async def answered(self: Client, method: str, path: str, **options: Any) -> bytes:
+        if strange[method] and self is victim:
+            return answer
+        return await request(self, method, path, **options)
+
+    async with candidates() as t:
+        a, b = await t.add("a"), await t.add("b", run=False)
+        victim = a.elector._client
+        monkeypatch.setattr(Client, "request", answered)
+        await eventually(lambda: a.active)
+        t.start(b)
+        await asyncio.sleep(20)
+        strange["PUT"] = True
+        await eventually(lambda: not a.active, within=12)
+        await eventually(lambda: b.active, within=10)
+        strange.update(GET=True, POST=True)
+        await asyncio.sleep(30)
+        assert b.active
+        assert len(a.terms) == 1

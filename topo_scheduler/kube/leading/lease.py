@@ -99,6 +99,14 @@ _lease = msgspec.json.Decoder(Lease)
 _encode = msgspec.json.Encoder().encode
 
 
+def _read_answer(answer: bytes) -> Lease:
+    """Return the Lease in an answer; raises ``Undecodable`` for other JSON, as a load balancer may answer with 200."""
+    lease = decode(_lease, answer)
+    if not lease.version:
+        raise Undecodable(f"an answer of {len(answer)} bytes is no Lease")
+    return lease
+
+
 def boot_time() -> float:
     """Return the seconds of a monotonic clock that also counts machine suspension, where the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
@@ -393,7 +401,7 @@ class LeaderElector:
             answer = await self._request("GET", self._path)
         except NotFound:
             return Lease(metadata=dict(self._names))
-        return decode(_lease, answer)
+        return _read_answer(answer)
 
     async def _hold(self, current: Lease) -> None:
         """Claim or renew the lease.
@@ -428,7 +436,7 @@ class LeaderElector:
         }
         method, path = ("PUT", self._path) if current.version else ("POST", self._collection)
         answer = await self._request(method, path, _encode(lease))
-        self._current = decode(_lease, answer)
+        self._current = _read_answer(answer)
         return self._current
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
