@@ -17,7 +17,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Truncate
+from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Stray, Truncate
 from topo_scheduler.simulation.apiserver.errors import StatusError
 from topo_scheduler.simulation.apiserver.faults import Fault, Faults
 from topo_scheduler.simulation.apiserver.listening import Listener
@@ -139,6 +139,8 @@ class FaultProxy:
         fault = self.faults.strike(info)
         if isinstance(fault, Refuse):
             return _refused(fault.error())
+        if isinstance(fault, Stray):
+            return web.Response(body=fault.body, content_type="application/json")
         if isinstance(fault, Delay):
             await asyncio.sleep(fault.seconds)
         if isinstance(fault, Disconnect) and not fault.applied:

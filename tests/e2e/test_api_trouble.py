@@ -10,7 +10,7 @@ from tests.delays import random_delays
 from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.kube.reading.reflector import Reflector
 from topo_scheduler.runtime import term
-from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, Refuse, Truncate
+from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, Refuse, Stray, Truncate
 
 from . import objects
 from .cluster import Cluster, leaves_of
@@ -49,12 +49,13 @@ BIND_FAULTS = {
     "lost before it was written": Disconnect(),
     "lost after it was written": Disconnect(applied=True),
     "answer truncated": Truncate(),
+    "answered by another server": Stray(),
 }
 
 
 @pytest.mark.parametrize("fault", BIND_FAULTS.values(), ids=BIND_FAULTS.keys())
 async def test_binds_that_fail_for_a_while(
-    cluster: Cluster, trouble: Trouble, daemon: Replica, fault: Refuse | Disconnect | Truncate
+    cluster: Cluster, trouble: Trouble, daemon: Replica, fault: Refuse | Disconnect | Truncate | Stray
 ) -> None:
     await cluster.add_fabric(ROOM)
     rule = trouble.faults.add(fault, verb="create", resource="pods/binding", times=12)

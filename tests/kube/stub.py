@@ -62,6 +62,11 @@ def status(code: int, reason: str = "", message: str = "", **more: Any) -> web.R
     return web.json_response(body, status=code)
 
 
+def success(code: int = 200) -> web.Response:
+    """An answer of the API server without an object."""
+    return web.json_response({"kind": "Status", "status": "Success"}, status=code)
+
+
 def fault(*_: object, **__: object) -> NoReturn:
     """Fail as code with an error of its own does."""
     raise KeyError("not expected")

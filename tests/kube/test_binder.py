@@ -14,7 +14,7 @@ from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindResult, 
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
-from .stub import status, stubbed
+from .stub import status, stubbed, success
 from .virtual import now, virtual_time
 from .world import World, connected, world
 
@@ -130,7 +130,7 @@ async def test_a_webhook_that_names_the_pod_does_not_make_it_gone() -> None:
     async def handler(asked: web.BaseRequest) -> web.StreamResponse:
         if asked.method == "POST":
             return status(404, "NotFound", 'pods "pod" not found', details=details)
-        return web.json_response({"metadata": {"name": "pod", "uid": "uid"}, "spec": {}})
+        return web.json_response({"kind": "Pod", "metadata": {"name": "pod", "uid": "uid"}, "spec": {}})
 
     async with stubbed(handler) as client:
         result = await Binder(client, clock=now).bind(BindRequest("default", "pod", "uid", "node"))
@@ -377,7 +377,7 @@ async def test_no_more_than_the_bound_are_under_way() -> None:
         most = max(most, at_once)
         await asyncio.sleep(0.1)
         at_once -= 1
-        return web.Response(status=201)
+        return success(201)
 
     async with stubbed(handler) as client:
         subject = Binder(client, concurrency=5, clock=now)
@@ -463,7 +463,7 @@ async def test_a_cancelled_bind_is_not_in_flight() -> None:
 @virtual_time
 async def test_expired_credentials_are_waited_for() -> None:
     answers: itertools.chain[Callable[[], web.Response]] = itertools.chain(
-        [lambda: status(401, "Unauthorized")] * 2, itertools.repeat(lambda: web.Response(status=201))
+        [lambda: status(401, "Unauthorized")] * 2, itertools.repeat(lambda: success(201))
     )
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:
@@ -472,6 +472,21 @@ async def test_expired_credentials_are_waited_for() -> None:
     async with stubbed(handler) as client:
         result = await Binder(client, clock=now).bind(BindRequest("default", "pod", "uid", "node"))
         assert result.outcome is BindStatus.BOUND
+
+
+@pytest.mark.parametrize("strange", [b"", b"ok", b"{}", b'{"status": "ok"}', b"[]"])
+@virtual_time
+async def test_an_answer_of_no_api_server_binds_nothing(strange: bytes) -> None:
+    """A load balancer may answer everything with 200. The pod is neither bound by that, nor gone, nor another one."""
+    answers: list[Callable[[], web.Response]] = [lambda: web.Response(body=strange)] * 5
+
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        return answers.pop()() if answers else success(201)
+
+    async with stubbed(handler) as client:
+        result = await Binder(client, clock=now).bind(BindRequest("default", "pod", "uid", "node"))
+        assert result.outcome is BindStatus.BOUND
+        assert not answers
 
 
 @virtual_time

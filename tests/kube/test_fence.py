@@ -28,7 +28,7 @@ from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Delay
 from topo_scheduler.state.storage.storage_objects import SelectNode
 
-from .stub import kubeconfig, serving, stubbed
+from .stub import kubeconfig, serving, stubbed, success
 from .virtual import now, virtual_time
 from .world import World, eventually, running, world
 
@@ -58,7 +58,7 @@ async def test_a_write_that_waits_for_a_connection_while_the_lease_ends_is_not_s
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         seen.append(request.method)
         await release.wait()
-        return web.Response()
+        return success()
 
     async with serving(handler) as address:
         client = await Client.connect(str(kubeconfig(tmp_path, address)), pool_size=1)
@@ -161,7 +161,7 @@ async def test_a_write_has_a_deadline_within_what_is_left(
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         asked.append(request.query.get("timeout", ""))
-        return web.Response()
+        return success()
 
     async with stubbed(handler) as client:
         await write(client.fenced(Lease(left).fence(reserve=reserve)), wanted)

@@ -25,7 +25,7 @@ from topo_scheduler.recovery.controller.handlers import (
 )
 from topo_scheduler.recovery.controller.kopf_session import open_session
 from topo_scheduler.recovery.detection.node_health import NodeHealth
-from topo_scheduler.simulation.apiserver import BreakWatch, EmbeddedAPIServer, Truncate
+from topo_scheduler.simulation.apiserver import BreakWatch, EmbeddedAPIServer, Stray, Truncate
 
 NODE = {
     "apiVersion": "v1",
@@ -190,13 +190,16 @@ async def test_a_watch_that_is_refused_ends_the_thread_without_a_traceback(
         await client.close()
 
 
+@pytest.mark.parametrize("fault", [Truncate(), Stray()], ids=["cut short", "of another server"])
 @pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/topology.scheduler/v1alpha1", "/api/v1/nodes"])
-async def test_an_answer_that_is_cut_short_is_asked_for_again(tmp_path: Path, path: str) -> None:
+async def test_an_answer_that_kopf_cannot_use_is_asked_for_again(
+    tmp_path: Path, path: str, fault: Truncate | Stray
+) -> None:
     server = EmbeddedAPIServer()
     async with serving_migrations(tmp_path / "admin", server) as api:
         await api.create("nodes", NODE)
         client = await Client.connect(str(tmp_path / "admin"))
-        rule = server.faults.add(Truncate(), where=lambda info: info.path == path and info.verb != "watch", times=2)
+        rule = server.faults.add(fault, where=lambda info: info.path == path and info.verb != "watch", times=2)
         heard: list[Message] = []
         watcher = Watcher(RecoverySpec(enabled=True), (), client.connection, lambda: None)
         watcher.start()

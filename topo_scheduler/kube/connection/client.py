@@ -26,6 +26,7 @@ import msgspec
 from yarl import URL
 
 from topo_scheduler import __version__
+from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.connection.errors import (
     ApiError,
@@ -55,6 +56,9 @@ CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 70.0
 """A watch without a byte for this many seconds is dead: bookmarks come every 60 s, plus jitter."""
 
+CHECKED_BYTES = 4 * 1024 * 1024
+"""Answers up to this size in bytes must name their kind. Larger ones are lists, which their readers check."""
+
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 """Longest line in bytes: etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
 
@@ -62,6 +66,13 @@ logger = logging.getLogger(__name__)
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 _status = msgspec.json.Decoder(Status)
+
+
+class _Kinded(Base):
+    kind: str = ""
+
+
+_kinded = msgspec.json.Decoder(_Kinded)
 
 
 @dataclass(slots=True)
@@ -332,6 +343,9 @@ class Client:
         self.traffic.bytes_received += len(answer)
         if status >= 300:
             raise _refusal(f"{method} {url}", status, response.headers, answer)
+        if "json" in headers["Accept"] and not names_kind(answer):
+            sent = body is None or body.left
+            raise Unreachable(f"{method} {url}: the answer {status} is not one of an API server", sent=sent)
         return answer
 
     @asynccontextmanager
@@ -395,6 +409,17 @@ async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
         if size > most_bytes:
             raise TooLarge(f"{response.method} {response.url.path}: an answer of more than {most_bytes} bytes")
     return b"".join(parts)
+
+
+def names_kind(answer: bytes) -> bool:
+    """Return whether an answer is an object of Kubernetes, or too large to check.
+
+    Other servers behind the same load balancer may answer everything with 200.
+    """
+    try:
+        return len(answer) > CHECKED_BYTES or bool(_kinded.decode(answer).kind)
+    except msgspec.DecodeError:
+        return False
 
 
 def decode(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:

@@ -1,7 +1,7 @@
 """The HTTP session of kopf. It requests only the metadata of Migrations, a few at a time.
 
-kopf retries requests that fail, but ends for good at an answer that breaks off. So such an answer counts as a failed
-request.
+kopf retries requests that fail, but ends for good at an answer that breaks off, or that is not one of an API server. So
+such an answer counts as a failed request.
 
 kopf reads whole pages into dictionaries, with the same page size for each kind. Hundreds of nodes per page are fine.
 But a tenant can create any number of Migrations, each as large as etcd accepts.
@@ -20,6 +20,7 @@ from aiohttp import (
     TCPConnector,
 )
 
+from topo_scheduler.kube.connection.client import names_kind
 from topo_scheduler.kube.connection.transport import Connection
 from topo_scheduler.kube.writing.migrations import IDENTITIES
 
@@ -54,13 +55,15 @@ def open_session(connection: Connection) -> "kopf.AiohttpSession":
 
 
 async def _whole(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
-    """Read complete answers, except streams: one that breaks off then fails like a request that was not answered."""
+    """Read complete answers, except streams: one that kopf can't use fails as if there was none."""
     response = await send(request)
     if request.method == "GET" and "watch" not in request.url.query and response.status == 200:
         try:
-            await response.read()
+            answer = await response.read()
         except ClientPayloadError as error:
             raise ClientConnectionError(f"the answer broke off: {error}") from error
+        if not names_kind(answer):
+            raise ClientConnectionError("the answer is not one of an API server")
     return response
 
 

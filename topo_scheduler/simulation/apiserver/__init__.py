@@ -12,7 +12,7 @@ Imported by: `cli`, `simulation`.
 
 from .deletion import DeleteOptions
 from .errors import StatusError
-from .faults import BreakWatch, Delay, Disconnect, Refuse, Truncate
+from .faults import BreakWatch, Delay, Disconnect, Refuse, Stray, Truncate
 from .log import ObjectVersion, StoreEvent, Watch
 from .objects import Json, Key
 from .rbac import ADMIN
@@ -37,6 +37,7 @@ __all__ = [
     "StatusError",
     "Store",
     "StoreEvent",
+    "Stray",
     "Truncate",
     "Watch",
     "select",

@@ -52,6 +52,13 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """Respond as another server behind the same load balancer does: 200 and JSON of its own, without effect."""
+
+    body: bytes = b"{}"
+
+
+@dataclass(frozen=True, slots=True)
 class BreakWatch:
     """Break a watch after ``after`` events.
 
@@ -64,7 +71,7 @@ class BreakWatch:
     after: int = 0
 
 
-Fault = Delay | Refuse | Disconnect | Truncate | BreakWatch
+Fault = Delay | Refuse | Disconnect | Truncate | Stray | BreakWatch
 Condition = Callable[[RequestInfo], bool]
 
 

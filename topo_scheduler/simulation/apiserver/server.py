@@ -21,7 +21,7 @@ from .call import Call, ServerResponse
 from .discovery import UNSTORED, discover
 from .encoding import encode
 from .errors import StatusError, bad_request, method_not_allowed, no_such_path
-from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
+from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Stray, Truncate
 from .listening import Listener
 from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
@@ -171,6 +171,8 @@ class EmbeddedAPIServer:
             fault = await self.delayed(info, request.rel_url.query, fault)
         elif isinstance(fault, Disconnect) and not fault.applied:
             return _cut(request)
+        elif isinstance(fault, Stray):
+            return web.Response(body=fault.body, content_type="application/json")
         outcome = await self._outcome(request, info, fault)
         if isinstance(outcome, Stream):
             return await self._stream(request, outcome)
