@@ -238,7 +238,7 @@ def _cordoned(served: Served, name: str) -> bool:
 @virtual_time
 async def test_a_load_balancer_that_answers_404_does_not_end_the_wait() -> None:
     requests = itertools.count(1)
-    over = {"metadata": {"name": "m", "namespace": "default"}, "status": {"phase": "Done"}}
+    over = {"kind": "Migration", "metadata": {"name": "m", "namespace": "default"}, "status": {"phase": "Done"}}
 
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=404, text="default backend - 404") if next(requests) < 3 else web.json_response(over)

@@ -184,7 +184,8 @@ def versions(group: str, *names: str) -> dict[str, Any]:
 
 
 def resources(*names: str, verbs: Sequence[str] = ("get", "list", "watch")) -> dict[str, Any]:
-    return {"resources": [{"name": name, "kind": "X", "namespaced": True, "verbs": list(verbs)} for name in names]}
+    listed = [{"name": name, "kind": "X", "namespaced": True, "verbs": list(verbs)} for name in names]
+    return {"kind": "APIResourceList", "resources": listed}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,9 @@ def resources(*names: str, verbs: Sequence[str] = ("get", "list", "watch")) -> d
 async def test_the_newest_version_that_is_understood_is_read(served: dict[str, list[str]], version: str | None) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/apis":
-            return web.json_response({"groups": [versions("apps", "v1"), versions("scheduling.k8s.io", *served)]})
+            return web.json_response(
+                {"kind": "APIGroupList", "groups": [versions("apps", "v1"), versions("scheduling.k8s.io", *served)]}
+            )
         name = request.path.rpartition("/")[2]
         return web.json_response(resources(*served[name])) if name in served else status(404, "NotFound")
 
@@ -218,7 +221,7 @@ async def test_a_version_that_is_replaced_is_followed_anew() -> None:
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/apis":
-            return web.json_response({"groups": [versions("scheduling.k8s.io", *current)]})
+            return web.json_response({"kind": "APIGroupList", "groups": [versions("scheduling.k8s.io", *current)]})
         if request.path == f"/apis/scheduling.k8s.io/{current[0]}":
             return web.json_response(resources("podgroups"))
         if request.path != f"/apis/scheduling.k8s.io/{current[0]}/podgroups":
@@ -230,7 +233,7 @@ async def test_a_version_that_is_replaced_is_followed_anew() -> None:
             return response
         group = native_pod_group("g", 2)
         group["metadata"]["uid"] = "u"
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [group]})
+        return web.json_response({"kind": "PodGroupList", "metadata": {"resourceVersion": "1"}, "items": [group]})
 
     async with stubbed(answer) as client:
         facts = Facts()

@@ -237,7 +237,7 @@ async def test_a_server_may_live_below_a_path() -> None:
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         paths.append(request.path)
-        return web.json_response({})
+        return web.json_response({"kind": "Status"})
 
     async with stubbed(handler) as client:
         with tempfile.TemporaryDirectory() as name:

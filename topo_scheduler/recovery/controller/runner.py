@@ -514,7 +514,10 @@ class RecoveryRunner:
         return pod_object
 
     async def _read(self, pod: PodRef, slot: Slot = nullcontext) -> Pod | None:
-        path = PODS.path(pod.namespace, pod.name)
+        try:
+            path = PODS.path(pod.namespace, pod.name)
+        except ValueError:
+            return None  # a status that another client wrote: no pod has such a name
         try:
             answer = await retried(
                 lambda: self.client.read(path, pod.name, timeout=READ_SECONDS),
