@@ -54,7 +54,7 @@ class Script:
 
 
 def listing(version: str, *items: Any) -> Json:
-    return {"metadata": {"resourceVersion": version}, "items": list(items)}
+    return {"kind": "PodList", "metadata": {"resourceVersion": version}, "items": list(items)}
 
 
 async def follow(script: Script, view: View[Pod], until: Callable[[Reflector[Pod]], object]) -> Reflector[Pod]:
@@ -152,7 +152,9 @@ async def test_errors_inside_a_stream_are_errors() -> None:
     assert reflector.lists == 1
 
 
-@pytest.mark.parametrize("answer", [{}, {"kind": "PodList", "items": []}, {"metadata": {"resourceVersion": "9"}}, []])
+@pytest.mark.parametrize(
+    "answer", [{}, {"kind": "PodList", "items": []}, {"kind": "PodList", "metadata": {"resourceVersion": "9"}}, []]
+)
 @virtual_time
 async def test_an_answer_that_is_no_list_deletes_nothing(answer: Any) -> None:
     view: View[Pod] = View()
@@ -168,7 +170,7 @@ async def test_an_answer_that_is_no_list_deletes_nothing(answer: Any) -> None:
 @virtual_time
 async def test_a_list_without_items_is_a_list() -> None:
     view: View[Pod] = View()
-    empty = {"metadata": {"resourceVersion": "20"}, "items": None}
+    empty = {"kind": "PodList", "metadata": {"resourceVersion": "20"}, "items": None}
     script = Script([listing("10", pod("a", "10")), empty], [])
     async with stubbed(script) as client:
         reflector = Reflector(client, PODS, view, clock=now)
@@ -239,7 +241,7 @@ def test_what_is_nested_too_deeply_is_undecodable() -> None:
     deep = "[" * 100_000 + "]" * 100_000  # Python 3.13 follows nearly 20,000
     item = f'{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{{"x":{deep}}}}}'
     codec = Codec(PODS)
-    listed = f'{{"metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'
+    listed = f'{{"kind":"PodList","metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'
     for read in (
         lambda: codec.one(item.encode()),
         lambda: codec.event(f'{{"type":"ADDED","object":{item}}}'.encode()),
@@ -280,6 +282,7 @@ async def test_a_long_list_is_no_long_turn_of_the_loop() -> None:
     pages = [
         json.dumps(
             {
+                "kind": "PodList",
                 "metadata": {"resourceVersion": "10", "continue": str(page + 1) if page < 15 else ""},
                 "items": [pod(f"pod-{page}-{number}", "1", spec=spec) for number in range(500)],
             }
