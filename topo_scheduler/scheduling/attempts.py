@@ -420,7 +420,7 @@ class Attempts:
                 break
         else:
             return {}
-        placed = pods_with_claims(self.planner, groups, placement)
+        placed = pods_with_claims(self.planner, groups, placement.rows)
         if devices is None:
             return {}
         return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))

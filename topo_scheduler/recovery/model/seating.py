@@ -11,12 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.migrations import Move
+from topo_scheduler.api.migrations import Move, SeatDevice
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
+from topo_scheduler.scheduling.preemption.freed_devices import choose_freed, nominated
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat, requests_of
@@ -196,12 +197,57 @@ def place_group(view: SchedulerView, trial: Trial, group: Sequence[MovingPod]) -
         placement = trial.place(query)
     except PluginError:
         return None
-    if placement is None:
+    if placement is None or not _count_devices(trial, groups, placement.rows):
         return None
     seats = place_members(groups, placement)
     rows = [seats[pod.member.uid] for pod in group]
     trial.restore(replace(as_candidate(pod), row=row) for pod, row in zip(group, rows, strict=True))
     return rows
+
+
+def _count_devices(trial: Trial, groups: Groups, group_rows: Sequence[Sequence[int]]) -> bool:
+    """Count what claims of placed pods get as used on the trial; return False if they can't all have their devices."""
+    if trial.inventory is None or not any(cls.claims for cls, _ in groups):
+        return True
+    chosen = choose_freed(trial.planner, groups, group_rows)
+    for uid, allocations in nominated(chosen or {}).items():
+        trial.count_devices(uid, allocations, counts=True)
+    return chosen is not None
+
+
+def devices_of_seats(
+    view: SchedulerView,
+    moving_pods: Sequence[MovingPod],
+    targets: Mapping[str, str],
+    migration: str,
+    now: float,
+) -> Mapping[str, list[SeatDevice]] | None:
+    """Return devices for the claims of the replacements of pods on their targets, by uid; none for pods without claims.
+
+    None if they can't all have their devices there now. Arguments are as for `find_seats`.
+    """
+    if not any(pod.member.cls.claims for pod in moving_pods):
+        return {}
+    trial = trial_without(view, moving_pods, (), migration, now, neighbours=False)
+    found: dict[str, list[SeatDevice]] = {}
+    for group in by_workload(moving_pods).values():
+        try:
+            groups, _ = groups_and_query(view, group)
+        except PluginError:
+            return None
+        rows = [[view.nodes.row_of[targets[member.uid]] for member in members] for _, members in groups]
+        chosen = choose_freed(trial.planner, groups, rows)
+        if chosen is None:
+            return None
+        for uid, allocations in nominated(chosen).items():
+            trial.count_devices(uid, allocations, counts=True)
+            found[uid] = [
+                SeatDevice(result.driver, result.pool, result.device)
+                for allocation in allocations
+                for result in allocation.devices.results
+                if not result.admin_access
+            ]
+    return found
 
 
 def groups_and_query(view: SchedulerView, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:

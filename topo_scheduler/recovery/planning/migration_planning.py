@@ -4,12 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from topo_scheduler.api.annotations import OnFailure
-from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.migrations import Cause, Migration, Phase, SeatDevice
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_targets
-from topo_scheduler.recovery.model.seating import MovingPod, find_seats, moves_of, pod_names, vacant
+from topo_scheduler.recovery.model.seating import (
+    MovingPod,
+    devices_of_seats,
+    find_seats,
+    moves_of,
+    pod_names,
+    vacant,
+)
 from topo_scheduler.recovery.planning.joint_planning import PlanningTurn, Together
 from topo_scheduler.recovery.planning.migration_validation import (
     PodsNotRead,
@@ -146,6 +155,8 @@ class Planning:
             tracked.not_before = now + NEXT_STEP_SECONDS
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
+        if targets and self._devices(migration, moving_pods, targets, now) is None:
+            targets = {}  # seats of another Migration hold them
         text = f"room for {counted(len(moving_pods), 'pod')} is reserved"
         if reason := reason_useless(self.context, migration, moving_pods, targets):
             self.context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
@@ -177,6 +188,9 @@ class Planning:
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
         if leaves_slot(self.context, migration):
             moves = with_planned_devices(self.context, migration, moves)
+        # None as long as other pods have not left the nodes: then the seats hold no devices.
+        elif devices := self._devices(migration, moving_pods, targets, now):
+            moves = [msgspec.structs.replace(move, devices=devices.get(move.uid, [])) for move in moves]
         self.context.keep(migration, moves)
         held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         self.context.begin(migration, len(moves), now)
@@ -342,6 +356,14 @@ class Planning:
             return planned_places(self.context, migration, moving_pods, now)
         avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self.context, migration, now)
         return dict(find_seats(self.context.view, moving_pods, avoided, migration.key, now, prepare))
+
+    def _devices(
+        self, migration: Migration, moving_pods: Sequence[MovingPod], targets: Mapping[str, str], now: float
+    ) -> Mapping[str, list[SeatDevice]] | None:
+        """Return the devices of seats, by uid of the pod; None if not all are free. For MIG slots they are planned."""
+        if leaves_slot(self.context, migration):
+            return {}
+        return devices_of_seats(self.context.view, moving_pods, targets, migration.key, now)
 
     def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""

@@ -71,7 +71,7 @@ class SlotSearch:
                 return Trial(attempts.planner, layout, now, neighbours=True, devices=True)
 
         def permits(trial: Trial, placement: Placement) -> bool:
-            chosen = choose_freed(trial.planner, groups, placement) if trial.devices is not None else None
+            chosen = choose_freed(trial.planner, groups, placement.rows) if trial.devices is not None else None
             return (
                 chosen is not None and attempts.lack_of_devices(workload.namespace, groups, placement, chosen) is None
             )

@@ -6,7 +6,6 @@ from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, choose_devices
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.placing.context.pods_with_claims import pods_with_claims
-from topo_scheduler.scheduling.placing.model.placement_query import Placement
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.inventory import ClaimKey
@@ -22,19 +21,19 @@ NominatedDevices = Mapping[str, tuple[Allocation, ...]]
 """The devices among it that no claim has yet."""
 
 
-def choose_freed(planner: Planner, groups: Groups, placement: Placement) -> ChosenDevices | None:
+def choose_freed(planner: Planner, groups: Groups, group_rows: Sequence[Sequence[int]]) -> ChosenDevices | None:
     """Return the devices of each member with claims; None if they can't all have theirs.
 
     Args:
         planner: on a trial that the victims have left.
         groups: the members.
-        placement: where they go.
+        group_rows: the rows of the members of each group.
     """
     devices = planner.around.devices
     if devices is None:
         return None
     try:
-        placed = pods_with_claims(planner, groups, placement)
+        placed = pods_with_claims(planner, groups, group_rows)
         return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
     except DeviceChoiceError:
         return None

@@ -192,7 +192,7 @@ def _try(
         return None
     devices: ChosenDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):
-        devices = choose_freed(trial.planner, groups, placement)
+        devices = choose_freed(trial.planner, groups, placement.rows)
     if devices is None or not permits(devices, placement):
         return None
     rows = {row for group in placement.rows for row in group}

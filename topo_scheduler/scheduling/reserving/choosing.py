@@ -126,7 +126,7 @@ class Choosing:
         """Add the devices of its pods to a reservation; return whether they get them, within all limits."""
         trial.remove(ending.pod for ending in prospect.waits)
         assert trial.devices is not None
-        devices = choose_freed(trial.planner, groups, prospect.placement)
+        devices = choose_freed(trial.planner, groups, prospect.placement.rows)
         if devices is None:
             return False
         if self._attempts.lack_of_devices(workload.namespace, groups, prospect.placement, devices) is not None:

@@ -6,16 +6,15 @@ from dataclasses import replace
 from topo_scheduler.scheduling.devices.device_choice import PlacedPod
 from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
-from topo_scheduler.scheduling.placing.model.placement_query import Placement
 from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus, needs_close_gpus
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member
 
 
 def pods_with_claims(
-    context: PlanningContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], placement: Placement
+    context: PlanningContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], group_rows: Sequence[Sequence[int]]
 ) -> Mapping[str, PlacedPod]:
-    """Return the members of a placement with claims, by uid.
+    """Return the placed members with claims, by uid. ``group_rows`` are the rows of the members of each group.
 
     Raises:
         DeviceChoiceError: members can't have GPUs that are as close as they ask on these nodes together.
@@ -23,7 +22,7 @@ def pods_with_claims(
     names = context.nodes.names
     placed: dict[str, PlacedPod] = {}
     close: dict[str, PodClass] = {}
-    for (cls, members), rows in zip(groups, placement.rows, strict=True):
+    for (cls, members), rows in zip(groups, group_rows, strict=True):
         if not cls.claims:
             continue
         for member, row in zip(members, rows, strict=True):
