@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 
 from tests.helpers import controlled_by, make_pod

@@ -159,7 +159,7 @@ class Move(Value, frozen=True):
     ``workload`` is the identity of its gang or its own. ``controller`` is kind and name of the object that makes the
     replacement, ``index`` the number that the controller gives it. ``requests`` has the resources held on the target
     node: milli-CPU, bytes, counts. ``to`` is empty until the scheduler has found a node. ``replacement`` is uid, and
-    ``replacement_name`` the name, of the pod that took the place. ``devices`` are held with the place, if the pod has claims.
+    ``replacement_name`` the name, of the pod that took the place. ``devices`` are held with it, if the pod has claims.
     """
 
     pod: str = ""
