@@ -5,8 +5,8 @@ import logging
 import msgspec
 import pytest
 
+from tests.observability.executors import decision, executor
 from tests.observability.samples import samples
-from tests.observability.test_metrics import _executor, decision
 from topo_scheduler.observability.log_budget import LINES_AT_ONCE, LINES_PER_SECOND, MAX_NAMESPACES, LogBudget
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.scheduling.instructions import RecordDecision
@@ -34,12 +34,12 @@ def test_budgets_of_a_bounded_number_of_namespaces_are_known() -> None:
 def test_failed_attempts_are_counted_where_they_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "topo_scheduler.decisions")
     metrics = Metrics(Snapshot)
-    executor = _executor(metrics)
+    logs = executor(metrics)
     failed = msgspec.structs.replace(decision(Verdict.UNSCHEDULABLE), name="a/p")
     for _ in range(3 * LINES_AT_ONCE):
-        executor.carry_out(RecordDecision(failed, 0.25))
-        executor.carry_out(RecordDecision(msgspec.structs.replace(failed, verdict=Verdict.PLACED), 0.25))
-    executor.carry_out(RecordDecision(msgspec.structs.replace(failed, name="b/p"), 0.25))
+        logs.carry_out(RecordDecision(failed, 0.25))
+        logs.carry_out(RecordDecision(msgspec.structs.replace(failed, verdict=Verdict.PLACED), 0.25))
+    logs.carry_out(RecordDecision(msgspec.structs.replace(failed, name="b/p"), 0.25))
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) == LINES_AT_ONCE + 1 and lines[-1].startswith("b/p: ")
     assert sum(record.levelno == logging.INFO for record in caplog.records) == 3 * LINES_AT_ONCE

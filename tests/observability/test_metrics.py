@@ -1,19 +1,16 @@
 """Each metric carries its own figure: a family that showed another's, or none, is noticed here."""
 
 from dataclasses import fields
-from types import SimpleNamespace
-from typing import Any, cast
 
 import msgspec
 
 from tests.helpers import make_node
+from tests.observability.executors import decision, executor
 from tests.observability.samples import Sample, samples
 from tests.scheduling.driver import Driver
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, WrittenCounts
-from topo_scheduler.runtime.executor import Executor
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import CountFailure, RecordDecision
-from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Seat, Verdict
+from topo_scheduler.state.decision import Quality, ScoreParts, Seat, Verdict
 
 EVERYTHING = Snapshot(
     domains=[DomainState("leaf", "s1/l1", 0.11, 0.13), DomainState("cluster", "", 0.17, 0.19)],
@@ -148,12 +145,6 @@ def test_a_follower_shows_that_it_does_not_lead() -> None:
     assert samples(Metrics(Snapshot))["topology_scheduler_leader", ()] == 0
 
 
-def decision(verdict: Verdict, score: ScoreParts | None = None, quality: Quality | None = None) -> Decision:
-    return Decision(
-        id=1, workload="w", name="n/w", generation=1, verdict=verdict, members=2, nodes=4, score=score, quality=quality
-    )
-
-
 def test_the_bandwidth_that_pods_get_is_counted_by_size_and_choice() -> None:
     metrics = Metrics(Snapshot)
     for share in (0.5, 1.0):
@@ -194,9 +185,9 @@ def test_binds_and_plugins_are_counted() -> None:
 
 def test_what_the_engine_announces_is_counted_as_it_says() -> None:
     metrics = Metrics(Snapshot)
-    executor = _executor(metrics)
-    executor.carry_out(RecordDecision(decision(Verdict.UNSCHEDULABLE), 0.25))
-    executor.carry_out(CountFailure("deciding", "time"))
+    announced = executor(metrics)
+    announced.carry_out(RecordDecision(decision(Verdict.UNSCHEDULABLE), 0.25))
+    announced.carry_out(CountFailure("deciding", "time"))
     seen = samples(metrics)
     assert seen["topology_placement_decisions_total", (("verdict", "unschedulable"),)] == 1
     assert seen["topology_scheduler_placement_duration_seconds_sum", ()] == 0.25
@@ -212,23 +203,7 @@ def test_the_gpus_of_placed_pods_are_counted_with_the_links_of_their_nodes() -> 
     ]
     metrics = Metrics(Snapshot)
     placed = msgspec.structs.replace(decision(Verdict.PLACED), seats=tuple(seats))
-    _executor(metrics, engine).carry_out(RecordDecision(placed, 0.25))
+    executor(metrics, engine).carry_out(RecordDecision(placed, 0.25))
     pairs, seen = (("choice", "predicted"), ("gpus", "2")), samples(metrics)
     assert seen["topology_scheduler_gpu_bandwidth_ratio_count", pairs] == 3
     assert seen["topology_scheduler_gpu_bandwidth_ratio_sum", pairs] == 2.5  # two links, two links, and one
-
-
-def _executor(metrics: Metrics, engine: Engine | None = None) -> Executor:
-    nothing = cast("Any", None)
-    return Executor(
-        cast("Any", engine),
-        cast("Any", SimpleNamespace(evictor=None, statuses=None, events=None)),
-        metrics,
-        name="topo-scheduler",
-        workers=48,
-        clock=lambda: 0.0,
-        wall=nothing,
-        start=nothing,
-        changed=nothing,
-        confirm=nothing,
-    )

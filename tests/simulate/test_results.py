@@ -364,7 +364,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (["--policy", "fdg"], "--policy: 'fdg' is none"),
+        (["--policy", "fdg"], "--policy: 'fdg' is unknown"),
         (["--seeds", "3,9..1"], "--seeds: '9..1' goes backwards; write 1..9"),
         (["--seeds", "-1"], "--seeds: '-1' is below 0"),
         (["--seeds", "1..10000000000000"], "is more than 10,000 seeds"),

@@ -18,7 +18,7 @@ from topo_scheduler.kube.connection.errors import ApiError, Conflict, KubeError,
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.writing.claim_requests import MAX_CHANGES, UNPROCESSABLE, ClaimRequests, TakenError
 from topo_scheduler.kube.writing.extended_claims import ExtendedClaimWriter
-from topo_scheduler.kube.writing.ordered_writes import WriteResult, failure_of, message_of, write_in_order
+from topo_scheduler.kube.writing.ordered_writes import OrderedWriteResult, failure_of, message_of, write_in_order
 from topo_scheduler.state.devices.claim_writes import (
     AllocateClaim,
     ClaimWrite,
@@ -53,7 +53,7 @@ class ClaimWriter:
         self._extended = ExtendedClaimWriter(self._requests, self._allocate)
         self._turns: dict[ClaimKey, _Turn] = {}
 
-    async def write(self, writes: Sequence[ClaimWrite]) -> WriteResult[ClaimWrite, ResourceClaim]:
+    async def write(self, writes: Sequence[ClaimWrite]) -> OrderedWriteResult[ClaimWrite, ResourceClaim]:
         """Write in order, up to the first that fails; return the claims as they are now."""
         return await write_in_order(writes, self._write, _describe, lambda write: write.key, (KubeError, TakenError))
 

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class WriteResult(Generic[Write, Outcome]):
+class OrderedWriteResult(Generic[Write, Outcome]):
     """Completed writes with what came of each; and why the other writes failed."""
 
     done: list[tuple[Write, Outcome]] = field(default_factory=list)
@@ -29,7 +29,7 @@ async def write_in_order(
     describe: Callable[[Write, Exception], str],
     claim_of: Callable[[Write], tuple[str, str]],
     failures: tuple[type[Exception], ...],
-) -> WriteResult[Write, Outcome]:
+) -> OrderedWriteResult[Write, Outcome]:
     """Write in order, up to the first that fails; never raises for failures.
 
     Args:
@@ -39,7 +39,7 @@ async def write_in_order(
         claim_of: returns namespace and name of the claim that a write is for.
         failures: what a write raises when the server does not take it; all else is an internal error.
     """
-    result: WriteResult[Write, Outcome] = WriteResult()
+    result: OrderedWriteResult[Write, Outcome] = OrderedWriteResult()
     for write in writes:
         try:
             result.done.append((write, await send(write)))

@@ -24,7 +24,7 @@ from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
 from topo_scheduler.kube.connection.retrying import Slot, retried
-from topo_scheduler.kube.writing.ordered_writes import WriteResult, failure_of, message_of, write_in_order
+from topo_scheduler.kube.writing.ordered_writes import OrderedWriteResult, failure_of, message_of, write_in_order
 from topo_scheduler.state.storage.storage_objects import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -53,7 +53,7 @@ class VolumeWriter:
         self._client = client
         self._slots = FairSlots(VOLUME_WRITES_IN_FLIGHT, VOLUME_WRITES_OF_NAMESPACE)
 
-    async def write(self, writes: Sequence[VolumeWrite]) -> WriteResult[VolumeWrite, str]:
+    async def write(self, writes: Sequence[VolumeWrite]) -> OrderedWriteResult[VolumeWrite, str]:
         """Write in order, up to the first that fails; return the new resourceVersions."""
 
         def send(write: VolumeWrite) -> Awaitable[str]:
