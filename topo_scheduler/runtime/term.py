@@ -49,6 +49,7 @@ from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.runtime.bind_plugins import BindPlugins
 from topo_scheduler.runtime.device_watch import DeviceWatch
 from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Writers
+from topo_scheduler.runtime.explanation_pace import ExplanationPace
 from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.gpu_tables import GpuTableWork
 from topo_scheduler.runtime.handover import Handover
@@ -119,6 +120,7 @@ class Term:
             self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
         )
         self.engine.may_preempt(False)
+        self._explanation_pace = ExplanationPace()
         self._gpu_tables = GpuTableWork(self.engine, self._start, self._wake.set)
         self._binder = Binder(
             client,
@@ -362,13 +364,17 @@ class Term:
             if self.engine.pending_work:
                 await let_io_run()
                 continue
-            why = self.engine.why
-            if why.due(now) and (not self.busy() or why.waited(now) > EXPLAIN_DELAY_SECONDS):
+            why, resumes = self.engine.why, self._explanation_pace.due(now)
+            if why.due(now) and resumes <= now and (not self.busy() or why.waited(now) > EXPLAIN_DELAY_SECONDS):
+                began = time.perf_counter()
                 for instruction in self.engine.explain(now, time.perf_counter, EXPLAIN_SECONDS):
                     self._executor.carry_out(instruction)
+                self._explanation_pace.spent(time.perf_counter() - began, now)
                 await let_io_run()
                 continue
-            times = (self.engine.next_due(), now + EXPLAIN_DELAY_SECONDS if why.due(now) else why.next_due())
+            later = resumes if resumes > now else now + EXPLAIN_DELAY_SECONDS
+            explains = later if why.due(now) else why.next_due()
+            times = (self.engine.next_due(), explains)
             due = min((at for at in times if at is not None), default=None)
             await set_or_due(self._wake, due, self._clock)
 
