@@ -7,7 +7,8 @@ import signal
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
@@ -34,8 +35,15 @@ ON_ONE_WORKER = ("tests/ship/test_image.py",)
 """Files whose tests share what takes a minute to build."""
 
 
+@settings(max_examples=1, database=None)
+@given(st.none())
+def _first_property(_: None) -> None:
+    """Hold for everything."""
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what lives until the end: with it, a third of the CPU time of properties is its."""
+    _first_property()  # hypothesis registers generators of random numbers, and looks for who refers to them
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

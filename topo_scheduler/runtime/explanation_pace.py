@@ -1,7 +1,7 @@
 """How much time explanations may take: all that is left at first, a part of it in the long run.
 
 Explanations use the time in which nothing is to be decided. With thousands of pending pods that always change, this is
-a whole core. On a small control plane the API server, which the pods of all tenants wait for, would have too little left.
+a whole core. On a small control plane the API server, which all pods wait for, would have too little left.
 """
 
 from typing import Final
