@@ -7,6 +7,7 @@ does not change.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -17,12 +18,13 @@ from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
-from topo_scheduler.scheduling.preemption.freed_devices import choose_freed, nominated
+from topo_scheduler.scheduling.preemption.freed_devices import NominatedDevices, choose_freed, nominated
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat, requests_of
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
+from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.victim_info import Occupant
@@ -197,7 +199,7 @@ def place_group(view: SchedulerView, trial: Trial, group: Sequence[MovingPod]) -
         placement = trial.place(query)
     except PluginError:
         return None
-    if placement is None or not _count_devices(trial, groups, placement.rows):
+    if placement is None or _take_devices(trial, groups, placement.rows) is None:
         return None
     seats = place_members(groups, placement)
     rows = [seats[pod.member.uid] for pod in group]
@@ -205,14 +207,17 @@ def place_group(view: SchedulerView, trial: Trial, group: Sequence[MovingPod]) -
     return rows
 
 
-def _count_devices(trial: Trial, groups: Groups, group_rows: Sequence[Sequence[int]]) -> bool:
-    """Count what claims of placed pods get as used on the trial; return False if they can't all have their devices."""
+def _take_devices(trial: Trial, groups: Groups, group_rows: Sequence[Sequence[int]]) -> NominatedDevices | None:
+    """Choose devices for the claims of placed pods, and count them as used; None if not all pods get theirs."""
     if trial.inventory is None or not any(cls.claims for cls, _ in groups):
-        return True
+        return {}
     chosen = choose_freed(trial.planner, groups, group_rows)
-    for uid, allocations in nominated(chosen or {}).items():
+    if chosen is None:
+        return None
+    taken = nominated(chosen)
+    for uid, allocations in taken.items():
         trial.count_devices(uid, allocations, counts=True)
-    return chosen is not None
+    return taken
 
 
 def devices_of_seats(
@@ -236,17 +241,12 @@ def devices_of_seats(
         except PluginError:
             return None
         rows = [[view.nodes.row_of[targets[member.uid]] for member in members] for _, members in groups]
-        chosen = choose_freed(trial.planner, groups, rows)
-        if chosen is None:
+        taken = _take_devices(trial, groups, rows)
+        if taken is None:
             return None
-        for uid, allocations in nominated(chosen).items():
-            trial.count_devices(uid, allocations, counts=True)
-            found[uid] = [
-                SeatDevice(result.driver, result.pool, result.device)
-                for allocation in allocations
-                for result in allocation.devices.results
-                if not result.admin_access
-            ]
+        for uid, allocations in taken.items():
+            devices = chain.from_iterable(map(DeviceInventory.devices_of_allocation, allocations))
+            found[uid] = [SeatDevice(*device) for device in devices]
     return found
 
 
