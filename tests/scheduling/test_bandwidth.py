@@ -53,17 +53,58 @@ def test_members_on_one_node_count_once_and_a_gang_on_one_node_sends_nothing() -
     assert reserved_mbits(d) == {"s-l-2": 200_000, "s-l-3": 200_000}
 
 
-def test_pods_without_gpus_may_reserve_all_that_nodes_have() -> None:
-    """docs/explanation/limits-operation.md says so."""
-    d = Driver(nodes_with_bandwidth({"s/l": 4}))
-    tiny = bandwidth_gang(4, "400Gb", gpus=0, name="tiny")
-    for pod in tiny:
+def one_of_a_node(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Let no two of these pods share a node; return them."""
+    for pod in pods:
         pod.spec.containers[0].ports = [ContainerPort(host_port=30_000)]
+    return pods
+
+
+def four_nodes(spec: str = "{}") -> Driver:
+    """Return four nodes in one leaf; only the namespaces of ``spec`` may have what annotations alone ask for."""
+    return Driver(nodes_with_bandwidth({"s/l": 4}), configured(spec, permits=False))
+
+
+def test_pods_without_gpus_reserve_no_bandwidth() -> None:
+    d = four_nodes()
+    tiny = one_of_a_node(bandwidth_gang(4, "400Gb", gpus=0, name="tiny"))
     d.run(*tiny)
+    assert len(set(nodes_of(tiny))) == 4
+    assert reserved_mbits(d) == {}
+    assert "network-bandwidth has no effect on a pod without GPUs" in d.told(tiny[0])[0]
+    pods = bandwidth_gang(2, "100Gb")
+    d.run(*pods)
+    assert len(nodes_of(pods)) == 2
+
+
+def test_pods_without_gpus_reserve_bandwidth_where_their_namespace_may() -> None:
+    d = four_nodes("{gpusByAnnotation: {namespaces: [default]}}")
+    d.run(*one_of_a_node(bandwidth_gang(4, "400Gb", gpus=0, name="tiny")))
     assert reserved_mbits(d) == dict.fromkeys((f"s-l-{number}" for number in range(1, 5)), 400_000)
     pods = bandwidth_gang(2, "100Gb")
     d.run(*pods)
     assert "has 0 of 400 Gbit/s left, 100 needed" in d.told(pods[0])[-1]
+
+
+def test_members_without_gpus_reserve_nothing_beside_members_with_gpus() -> None:
+    d = four_nodes()
+    workers, launcher = bandwidth_gang(4, "400Gb")[:2], bandwidth_gang(4, "400Gb", gpus=0)[2:]
+    d.run(*one_of_a_node([*workers, *launcher]))
+    assert reserved_mbits(d) == dict.fromkeys(nodes_of(workers), 400_000)
+
+
+def test_a_restarted_scheduler_believes_no_reservation_of_pods_without_gpus() -> None:
+    forged = bandwidth_gang(2, "400Gb", gpus=0, name="forged")
+    for number, pod in enumerate(forged):
+        pod.spec.node_name = f"s-l-{number + 1}"
+        pod.metadata.annotations |= {
+            "topology.scheduler/reserved-bandwidth": "400000",
+            "topology.scheduler/gang-id": "default/forged",
+        }
+    for spec, count in (("{}", 0), ("{gpusByAnnotation: {namespaces: [default]}}", 2)):
+        d = four_nodes(spec)
+        d.engine.pods_applied(forged, d.now)
+        assert len(reserved_mbits(d)) == count
 
 
 def test_it_is_given_back_as_members_end() -> None:

@@ -65,7 +65,8 @@ class GpusByAnnotation(Model):
 
     namespaces: tuple[NamespacePattern, ...] = ()
     """Names of namespaces, or patterns such as `team-*`, whose pods may get GPUs without GPU limits: by `gpu-count`
-    alone, or by `gpu-fraction`. By default no namespace may."""
+    alone, or by `gpu-fraction`. Pods without GPUs may also reserve network bandwidth there. By default no namespace
+    may."""
 
 
 class DomainAccess(Model):

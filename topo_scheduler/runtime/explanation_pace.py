@@ -6,7 +6,7 @@ a whole core. On a small control plane the API server, which all pods wait for, 
 
 from typing import Final
 
-BURST_SECONDS: Final = 3.0
+BURST_SECONDS: Final = 0.5
 """Seconds that explanations may take at once, after none was needed for a while."""
 SHARE: Final = 0.25
 """Part of the time that they may take in the long run."""

@@ -234,7 +234,7 @@ class World:
             )
         if not daemon:
             self.wanted(pod, charged)
-        if self.links.pod_bound(pod, trusted=self.claims.may_be_ours(pod), assumed=assumed_here):
+        if self.links.pod_bound(pod, trusted=self.claims.may_reserve_bandwidth(pod, amounts), assumed=assumed_here):
             self.improvements += 1
         if changed and daemon:
             self._change_rules()

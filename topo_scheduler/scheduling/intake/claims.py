@@ -13,16 +13,19 @@ from topo_scheduler.api.annotations import (
     GPU_INDEX,
     MAX_GPUS,
     PREDICTED_GPUS,
+    RESERVED_BANDWIDTH,
     written_number,
 )
 from topo_scheduler.api.fractions import written_indexes, written_share
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.sharing import matches
+from topo_scheduler.scheduling.intake.gpu_annotations import holds_devices
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import (
     GPU,
     GPU_SHARE,
+    Amounts,
     KnownResources,
     NoColumnError,
     ReadableResources,
@@ -38,7 +41,7 @@ class GpuClaims:
 
     def __init__(self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable) -> None:
         self.permitted: Sequence[str] = ()
-        """Names or patterns of namespaces that may have GPUs by annotation only."""
+        """Names or patterns of namespaces that may have GPUs by annotation only, and bandwidth without GPUs."""
         self._scheduler_name = scheduler_name
         self._nodes = nodes
         self._resources = resources
@@ -62,6 +65,18 @@ class GpuClaims:
     def may_be_ours(self, pod: Pod) -> bool:
         """Return whether this scheduler may have placed a bound pod: the pod names it as its scheduler."""
         return pod.spec.scheduler_name == self._scheduler_name
+
+    def may_reserve_bandwidth(self, pod: Pod, amounts: Amounts) -> bool:
+        """Return whether this scheduler may have reserved bandwidth for a bound pod.
+
+        Args:
+            pod: the pod.
+            amounts: what it holds.
+        """
+        if RESERVED_BANDWIDTH not in pod.metadata.annotations or not self.may_be_ours(pod):
+            return False
+        devices = bool(pod.spec.resource_claims) or holds_devices(amounts, self._resources)
+        return devices or matches(pod.metadata.namespace, self.permitted)
 
     def amounts(self, pod: Pod, known: LedgerEntry | None = None) -> dict[int, int]:
         """Return what a bound pod holds by resource column, including GPUs that none of its limits names.

@@ -1,4 +1,4 @@
-"""Messages for pods that request GPUs by annotation and have no GPU limits."""
+"""Messages for pods whose annotations are about GPUs that no limit of theirs names."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,13 @@ from topo_scheduler.api.annotations import (
     GPU_LOCALITY,
     GPU_MIN_BANDWIDTH,
     MIG_PROFILE,
+    NETWORK_BANDWIDTH,
     PlacementRequest,
 )
 from topo_scheduler.api.gpu_needs import mig_resource_suffix
+from topo_scheduler.api.sharing import matches
 from topo_scheduler.api.text import counted, few_of
-from topo_scheduler.state.nodes.resources import GPU, Amounts, ResourceTable, amount_in
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, ResourceTable, amount_in
 from topo_scheduler.state.pods.classes import PodClass
 
 _PERMISSION = "ask an administrator to add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
@@ -23,6 +25,20 @@ def devices_of(amounts: Amounts, resources: ResourceTable) -> list[str]:
     vendors = tuple({f"{name.partition('/')[0]}/" for name in resources.gpu_resources if "/" in name})
     names = (resources.names[column] for column, _ in amounts)
     return sorted(name for name in names if name.startswith(vendors) and name not in resources.gpu_resources)
+
+
+def holds_devices(amounts: Amounts, resources: ResourceTable) -> bool:
+    """Return whether a request has GPUs, a share of one, or other resources of GPU vendors."""
+    return any(column in (GPU, GPU_SHARE) and amount for column, amount in amounts) or bool(
+        devices_of(amounts, resources)
+    )
+
+
+def bandwidth_alone(namespace: str, permitted: Sequence[str]) -> str:
+    """Return the warning for a pod that asks for network bandwidth but for no device; empty if it may."""
+    if matches(namespace, permitted):
+        return ""
+    return f"annotation {NETWORK_BANDWIDTH} has no effect on a pod without GPUs: remove it, or {_PERMISSION}"
 
 
 def reserved_only(gpus: int, devices: Sequence[str]) -> str:

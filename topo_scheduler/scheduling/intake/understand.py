@@ -23,7 +23,9 @@ from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.device_claims import device_claims
 from topo_scheduler.scheduling.intake.gpu_annotations import (
+    bandwidth_alone,
     devices_of,
+    holds_devices,
     mig_problem,
     needs_without_gpus,
     not_permitted,
@@ -169,7 +171,7 @@ def understand(
         enqueued: when the pod was first seen, in seconds.
         groups: the PodGroups that exist; none if not given.
         extensions: the labels and annotations that plugins read, and the available strategies.
-        permitted: names or patterns of namespaces that may have GPUs that no limit names.
+        permitted: names or patterns of namespaces that may have GPUs that no limit names, and bandwidth without GPUs.
         bound: returns whether pods of a gang are bound, by its id.
         inventory: the claims that exist; none if not given.
     """
@@ -204,6 +206,11 @@ def understand(
         problems.append(devices.problem)
     if devices.claims:
         cls = replace(cls, claims=devices.claims)
+    # Nothing would limit on how many nodes pods without devices reserve bandwidth.
+    alone = cls.bandwidth and not devices.claims and not holds_devices(cls.amounts, resources)
+    if alone and (ineffective := bandwidth_alone(pod.metadata.namespace, permitted)):
+        cls = replace(cls, bandwidth=0)
+        warnings.append((Reason.ANNOTATION, ineffective))
     if len(devices.compute_domains) > 1:
         named = " and ".join(sorted(devices.compute_domains)[:2])
         problems.append(f"its claims of the templates {named} are channels of two ComputeDomains; remove one of them")
