@@ -4,12 +4,22 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
+import pytest
+
 from tests.helpers import Owner, controlled_by, in_group, make_group, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import ObjectMeta, PartialObject, Pod
-from topo_scheduler.scheduling.intake.rereading import CLOCK_EVERY_PODS
+from topo_scheduler.scheduling.intake import rereading
+from topo_scheduler.scheduling.intake.rereading import (
+    CLOCK_EVERY_PODS,
+    MAX_NAMESPACES,
+    PODS_A_SECOND,
+    PODS_AFTER_REST,
+    PODS_AT_ONCE,
+    ReadPace,
+)
 from topo_scheduler.scheduling.intake.understand import Lineage
 
 PODS = 400
@@ -126,3 +136,69 @@ def test_the_next_step_is_due_at_once_while_pods_are_left() -> None:
     d.step()
     due = d.engine.next_due()
     assert due is not None and due <= d.now
+
+
+# ---------------------------------------------------------------- a namespace that never stops
+
+
+def test_a_namespace_reads_many_at_once_and_a_share_in_the_long_run() -> None:
+    pace, now = ReadPace(), 100.0
+    for _ in range(PODS_AT_ONCE):
+        assert pace.due("hostile") <= now
+        pace.take("hostile", now)
+    assert pace.due("victims") == 0
+    begin, read = now, 0
+    while now < begin + 10:
+        now = pace.due("hostile")
+        while pace.due("hostile") <= now:
+            pace.take("hostile", now)
+            read += 1
+    assert 10 * PODS_A_SECOND <= read <= 10 * PODS_A_SECOND + 2 * PODS_AFTER_REST
+    for number in range(2 * MAX_NAMESPACES):
+        pace.take(f"n{number}", now)
+    assert len(pace._shares) == MAX_NAMESPACES
+
+
+@pytest.fixture
+def resting(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    """Return a driver in which the hostile namespace has used its share, and pods of it wait to be read again."""
+    monkeypatch.setattr(rereading, "PODS_AT_ONCE", PODS + 1)
+    d = Slow(nodes=0)
+    d.own(Owner("ReplicaSet", "theirs", "hostile", "theirs"))
+    d.own(Owner("ReplicaSet", "mine", "victims", "mine"))
+    d.apply(*below("theirs", PODS, "hostile", gpus=1), *below("mine", PODS, "victims"))
+    d.settle()
+    for _ in range(2):
+        d.engine.owner_changed("theirs", d.now)
+        read_what_is_due(d)
+    return d
+
+
+def read_what_is_due(d: Slow) -> None:
+    while (due := d.engine.arrivals.reread_due()) is not None and due <= d.now:
+        d.step()
+
+
+@pytest.mark.unrecorded
+def test_a_resting_namespace_delays_no_other_and_makes_no_step_due(resting: Slow) -> None:
+    d = resting
+    due = d.engine.next_due()
+    assert d.engine.arrivals.rereading and due is not None and due > d.now
+    d.resolved.clear()
+    d.engine.owner_changed("mine", d.now)
+    read_what_is_due(d)
+    assert d.resolved == {"victims": PODS}
+
+
+@pytest.mark.unrecorded
+def test_pods_of_a_resting_namespace_are_not_placed_until_what_changed_is_known(resting: Slow) -> None:
+    d = resting
+    d.disown("theirs")
+    d.nodes(*fabric({"s/l1": PODS}))
+    d.step()
+    assert d.engine.arrivals.rereading
+    for _ in range(20):
+        d.now += 0.1
+        read_what_is_due(d)
+    assert not d.engine.arrivals.rereading
+    assert not d.flight

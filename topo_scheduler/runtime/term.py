@@ -326,9 +326,10 @@ class Term:
 
     async def _reread(self, until: float) -> None:
         """Reread pods whose owners changed, in slices. The deadline ends this if a tenant keeps editing."""
-        while self.engine.arrivals.rereading and self._clock() < until:
-            self.engine.reread(self._clock(), time.perf_counter)
-            await asyncio.sleep(0)
+        while (due := self.engine.arrivals.reread_due()) is not None and (now := self._clock()) < until:
+            if due <= now:
+                self.engine.reread(now, time.perf_counter)
+            await asyncio.sleep(max(0.0, min(due, until) - now))
 
     async def _await_storage(self) -> None:
         """Wait for claims and volumes.

@@ -184,6 +184,10 @@ class Arrivals:
         """Whether `reread` has pods to read again."""
         return bool(self._rereading or self._changed_above)
 
+    def reread_due(self) -> float | None:
+        """Return when `reread` must be called next, 0 if at once; None if it has no pods to read."""
+        return 0.0 if self._changed_above else self._rereading.next_due()
+
     def is_stale(self, workload: Workload) -> bool:
         """Return whether an object above a pending member changed, and the member was not read again since."""
         return self.rereading and any(self._is_stale(member.uid) for member in workload.at(Stage.PENDING))
@@ -288,7 +292,7 @@ class Arrivals:
             with guard(f"pods below {owner}", self._out, Activity.UNDERSTANDING):
                 for pod in self._pods.below(owner):
                     self._rereading.put(pod)
-        self._rereading.read(understand_again, clock)
+        self._rereading.read(understand_again, now, clock)
 
     def groups_applied(self, groups: Iterable[PodGroup]) -> None:
         """Record PodGroups that appeared or changed."""

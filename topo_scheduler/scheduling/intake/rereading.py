@@ -1,10 +1,13 @@
 """Pods to read again because an object above them changed: a few in each step, namespaces in turn.
 
 Thousands of pods may be below one owner, PodGroup or namespace, and their tenant may edit it many times a second. Each
-pod is queued once, however often the objects above it change.
+pod is queued once, however often the objects above it change. In the long run a namespace gets a part of a core for
+this. Pods that are queued are not placed, so only its own pods wait.
 """
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.api.objects import Pod
@@ -13,12 +16,52 @@ READ_SECONDS: Final = 0.005
 """Seconds of one step, by its clock, after which the rest of the pods is left for the next step."""
 CLOCK_EVERY_PODS: Final = 8
 """Pods between two readings of the clock: they take about a millisecond."""
+PODS_AT_ONCE: Final = 100_000
+"""Pods of a namespace that are read again without a rest: about five seconds of a core."""
+PODS_A_SECOND: Final = 4_000
+"""Pods of a namespace that are read again in the long run: a fifth of a core."""
+PODS_AFTER_REST: Final = 400
+"""Pods that may be read after each rest, so that steps are not due for single pods."""
+MAX_NAMESPACES: Final = 1_024
+"""Namespaces whose use is known; the one that used its share longest ago is forgotten first."""
+
+
+@dataclass(slots=True)
+class _Share:
+    left: float
+    at: float
+    rests: bool = False
+
+
+class ReadPace:
+    """How many pods of each namespace may be read again. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._shares: OrderedDict[str, _Share] = OrderedDict()
+
+    def take(self, namespace: str, now: float) -> None:
+        """Count one pod."""
+        share = self._shares.setdefault(namespace, _Share(PODS_AT_ONCE, now))
+        self._shares.move_to_end(namespace)
+        if len(self._shares) > MAX_NAMESPACES:
+            self._shares.popitem(last=False)
+        share.left = min(PODS_AT_ONCE, share.left + PODS_A_SECOND * max(0.0, now - share.at)) - 1
+        share.at = now
+        share.rests = share.left < 1
+
+    def due(self, namespace: str) -> float:
+        """Return from when on a pod may be read; 0 if the namespace does not rest."""
+        share = self._shares.get(namespace)
+        if share is None or not share.rests:
+            return 0.0
+        return share.at + (PODS_AFTER_REST - share.left) / PODS_A_SECOND
 
 
 class Rereading:
     """Uids of pending pods to read again, by namespace."""
 
     def __init__(self) -> None:
+        self._pace = ReadPace()
         self._by_namespace: dict[str, dict[str, None]] = {}
         self._namespace_of: dict[str, str] = {}
 
@@ -44,25 +87,34 @@ class Rereading:
         if not uids:
             del self._by_namespace[namespace]
 
-    def read(self, understand: Callable[[str], None], clock: Callable[[], float]) -> None:
-        """Read pods until `READ_SECONDS` have passed.
+    def next_due(self) -> float | None:
+        """Return when the next pod may be read, 0 if at once; None if none is queued."""
+        return min(map(self._pace.due, self._by_namespace), default=None)
+
+    def read(self, understand: Callable[[str], None], now: float, clock: Callable[[], float]) -> None:
+        """Read pods until `READ_SECONDS` have passed, or all their namespaces rest.
 
         Args:
             understand: called with the uid of a pod.
+            now: seconds, on the clock of `next_due`.
             clock: returns seconds; it decides only how many pods are left for the next step.
         """
         if not self._namespace_of:
             return
         began, count = clock(), 0
-        while self._by_namespace:
-            for namespace in list(self._by_namespace):
+        while namespaces := self._not_resting(now):
+            for namespace in namespaces:
                 uid = next(iter(self._by_namespace[namespace]))
                 self.drop(uid)
+                self._pace.take(namespace, now)
                 understand(uid)
                 count += 1
                 if count % CLOCK_EVERY_PODS == 0 and clock() - began > READ_SECONDS:
                     self._turn(namespace)
                     return
+
+    def _not_resting(self, now: float) -> Iterable[str]:
+        return [namespace for namespace in self._by_namespace if self._pace.due(namespace) <= now]
 
     def _turn(self, namespace: str) -> None:
         """Let the next step begin with the namespace after this one."""
