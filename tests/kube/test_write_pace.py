@@ -15,6 +15,8 @@ from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import (
     CONCURRENT_WRITES,
+    PROMPT_SECONDS,
+    SLOW_REST_FACTOR,
     WRITES_OF_NAMESPACE,
     LowPriorityWriter,
     WriteSlot,
@@ -179,3 +181,30 @@ async def test_a_pod_that_is_read_again_after_a_conflict_counts_with_both_answer
             writes.set_unschedulable(other, "no room")
             assert await writes.flush(60)
         assert now() - began > 0.1 + REST_FACTOR * 0.2 * 0.2
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4])
+@virtual_time
+async def test_usual_writes_leave_the_api_server_time_where_it_answers_slowly(seconds: float) -> None:
+    async with writing({"team": seconds, "other": seconds}, {"team": USUAL, "other": USUAL}) as writes:
+        for number in range(2_000):
+            writes.put("team", number)
+        await asyncio.sleep(20)
+        share = WRITES_OF_NAMESPACE * seconds / (seconds + SLOW_REST_FACTOR * (seconds - PROMPT_SECONDS))
+        assert 0.8 * share < len(writes.ended) * seconds / 20 < 1.1 * share, "so many are in progress on average"
+        began = now()
+        writes.put("other", 0)
+        await asyncio.sleep(2 * seconds)
+        assert writes.ended["other/0"] - began < 1.5 * seconds
+        assert await writes.writer.flush(2_000 * seconds / WRITES_OF_NAMESPACE), "a flush waits for no rest"
+
+
+@virtual_time
+async def test_prompt_writes_need_no_rest() -> None:
+    async with writing({"team": 0.02}, {"team": USUAL}) as writes:
+        began = now()
+        for number in range(600):
+            writes.put("team", number)
+        await asyncio.sleep(0.02 * 600 / WRITES_OF_NAMESPACE + 0.2)
+        assert len(writes.ended) == 600
+        assert max(writes.ended.values()) - began < 1.05 * 0.02 * 600 / WRITES_OF_NAMESPACE + 0.1

@@ -4,24 +4,34 @@ Reporting to users costs the API server as much as a bind does. During a burst o
 oldest item has waited for ``patience`` seconds. From then on it runs at its own bounded concurrency. Each namespace
 gets only a part of that concurrency, because its webhooks may not answer. See `NamespaceShares`. After writes about
 large objects a namespace rests. See `WritePace`.
+
+If the API server answers slowly, it has too much to do, and binds wait as well. So the part of a namespace that a slow
+write took rests for a multiple of that time. A namespace then writes less often, the slower the answers are.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn
 
 from topo_scheduler.kube.connection.fair_slots import LENDABLE_SLOTS, Loans
 from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
+from topo_scheduler.kube.writing.write_pace import USUAL_ANSWER_BYTES
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 """Interval, in seconds, at which a paused writer checks whether it may continue."""
+
+PROMPT_SECONDS: Final = 0.025
+"""A write that takes longer than this was answered slowly: usual ones take a fifth of it."""
+SLOW_REST_FACTOR: Final = 4.0
+"""Rest after a slow write, as a multiple of the time beyond `PROMPT_SECONDS`."""
+LONGEST_SLOW_REST_SECONDS: Final = 2.0
 
 CONCURRENT_WRITES: Final = 16
 WRITES_OF_NAMESPACE: Final = 6
@@ -68,6 +78,8 @@ class LowPriorityWriter(Generic[K, T]):
         self._clock = clock
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
+        self._hurried = asyncio.Event()
+        """Set while `flush` waits: no write rests meanwhile."""
         self._doing = 0
         self._flushing = 0
 
@@ -91,6 +103,7 @@ class LowPriorityWriter(Generic[K, T]):
         if self._nothing_left:
             return True
         self._flushing += 1
+        self._hurried.set()
         self._settled.clear()
         self._wake.set()
         try:
@@ -100,6 +113,8 @@ class LowPriorityWriter(Generic[K, T]):
             return False
         finally:
             self._flushing -= 1
+            if not self._flushing:
+                self._hurried.clear()
         return True
 
     @property
@@ -127,19 +142,31 @@ class LowPriorityWriter(Generic[K, T]):
 
     async def _process(self, key: K, item: T) -> None:
         loop = asyncio.get_running_loop()
-        namespace, received, began = self._queue.namespace_of(key), 0, loop.time()
+        namespace, received, took, began = self._queue.namespace_of(key), 0, 0.0, loop.time()
         try:
-            with self._loans.request(namespace) as attempt:
-                slot = WriteSlot(attempt)
-                await self._do(item, slot)
-                received = slot.received
-        except Exception:  # a fault in one write must stop no other
-            logger.exception("internal error in a write, please report it: %s", key)
+            try:
+                with self._loans.request(namespace) as attempt:
+                    slot = WriteSlot(attempt)
+                    await self._do(item, slot)
+                    received = slot.received
+            except Exception:  # a fault in one write must stop no other
+                logger.exception("internal error in a write, please report it: %s", key)
+            took = loop.time() - began
+            if received <= USUAL_ANSWER_BYTES:  # otherwise the whole namespace rests
+                await self._rest(took)
         finally:
-            if rest := self._queue.done(key, received, loop.time() - began):
+            if rest := self._queue.done(key, received, took):
                 loop.call_later(rest, self._end_rest, namespace)
             self._doing -= 1
             self._wake.set()  # items of the same key or namespace may be available now
+
+    async def _rest(self, took: float) -> None:
+        """Keep the namespace's part of the concurrency for a while after a slow write, unless `flush` waits."""
+        rest = min(LONGEST_SLOW_REST_SECONDS, SLOW_REST_FACTOR * (took - PROMPT_SECONDS))
+        if rest > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._hurried.wait()
 
     def _end_rest(self, namespace: str) -> None:
         self._queue.rested(namespace)
