@@ -4,14 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.runtime.explanation_pace import BURST_SECONDS, SHARE, TURN_SECONDS, ExplanationPace
+from topo_scheduler.runtime.explanation_pace import (
+    BURST_SECONDS,
+    SHARE,
+    SHARE_WHILE_SLOW,
+    SLOW_BIND_SECONDS,
+    SLOW_SECONDS,
+    TURN_SECONDS,
+    ExplanationPace,
+)
 
 
-def taken_within(seconds: float, slice_seconds: float) -> float:
-    """Return the time that explanations take in a span if there is always one to work on."""
+def taken_within(seconds: float, slice_seconds: float, bind_seconds: float = 0.0) -> float:
+    """Return the time that explanations take in a span if there is always one to work on.
+
+    ``bind_seconds``: binds end all the time, each after so long.
+    """
     pace, now, taken = ExplanationPace(), 0.0, 0.0
     while now < seconds:
-        due = pace.due(now)
+        pace.bound(bind_seconds, now)
+        due = min(pace.due(now), now + SLOW_SECONDS / 2)
         if due > now:
             now = due
             continue
@@ -36,6 +48,24 @@ def test_after_a_pause_they_have_a_burst_again() -> None:
     pace.spent(BURST_SECONDS, 0.0)
     assert pace.due(0.0) > 0.0
     later = 2 * BURST_SECONDS / SHARE
+    assert pace.due(later) == later
+    pace.spent(BURST_SECONDS - 0.1, later)
+    assert pace.due(later) == later
+
+
+@given(st.floats(0.001, 0.5))
+def test_while_binds_take_long_they_take_next_to_nothing(slice_seconds: float) -> None:
+    seconds = 1_000.0
+    taken = taken_within(seconds, slice_seconds, 2 * SLOW_BIND_SECONDS)
+    assert 0.5 * SHARE_WHILE_SLOW * seconds < taken <= SHARE_WHILE_SLOW * seconds + slice_seconds + TURN_SECONDS
+
+
+def test_after_slow_binds_they_go_on_as_before() -> None:
+    pace = ExplanationPace()
+    pace.bound(2 * SLOW_BIND_SECONDS, 0.0)
+    assert pace.due(0.0) > 0.0
+    later = SLOW_SECONDS + 2 * BURST_SECONDS / SHARE
+    pace.due(SLOW_SECONDS)
     assert pace.due(later) == later
     pace.spent(BURST_SECONDS - 0.1, later)
     assert pace.due(later) == later

@@ -102,6 +102,7 @@ class Executor:
         start: starts a task of the term that ends by itself.
         changed: called after each result that the engine received.
         confirm: called right before pods are preempted; returns why they must not be.
+        answered: called with the seconds that each bind took.
     """
 
     def __init__(
@@ -117,7 +118,9 @@ class Executor:
         start: Callable[[Coroutine[Any, Any, None], str], None],
         changed: Callable[[], None],
         confirm: Confirm,
+        answered: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self._answered = answered
         self._engine = engine
         self._to = writers
         self._metrics = metrics
@@ -322,6 +325,7 @@ class Executor:
         result = await self._watched_bind(request.bind, dry_run=False)
         now = self._clock()
         self._metrics.bound(result.outcome.value, result.latency)
+        self._answered(result.latency)
         if result.outcome is BindStatus.BOUND:
             self._metrics.latency.observe(now - bind.queued)
             self._to.conditions.forget(pod.uid)

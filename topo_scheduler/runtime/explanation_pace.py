@@ -1,7 +1,8 @@
 """How much time explanations may take: all that is left at first, a part of it in the long run.
 
 Explanations use the time in which nothing is to be decided. With thousands of pending pods that always change, this is
-a whole core. On a small control plane the API server, which all pods wait for, would have too little left.
+a whole core. On a small control plane the API server, which all pods wait for, would have too little left. So they take
+next to nothing while it answers binds slowly.
 """
 
 from typing import Final
@@ -10,6 +11,12 @@ BURST_SECONDS: Final = 0.5
 """Seconds that explanations may take at once, after none was needed for a while."""
 SHARE: Final = 0.25
 """Part of the time that they may take in the long run."""
+SHARE_WHILE_SLOW: Final = 0.05
+"""The same while binds are answered slowly: the control plane may have no CPU to spare."""
+SLOW_BIND_SECONDS: Final = 0.1
+"""A bind that takes longer was answered slowly: usual ones take a tenth of it."""
+SLOW_SECONDS: Final = 5.0
+"""Seconds after a slow answer for which explanations take no more than `SHARE_WHILE_SLOW`."""
 TURN_SECONDS: Final = 0.05
 """Seconds that they may take after each rest, so that they do not begin again for a millisecond."""
 
@@ -21,6 +28,15 @@ class ExplanationPace:
         self._left = BURST_SECONDS
         self._at = 0.0
         self._rests = False
+        self._slow_until = 0.0
+
+    def bound(self, seconds: float, now: float) -> None:
+        """Note how long a bind took."""
+        if seconds > SLOW_BIND_SECONDS:
+            self._refill(now)
+            if now >= self._slow_until:
+                self._left, self._rests = min(0.0, self._left), True
+            self._slow_until = now + SLOW_SECONDS
 
     def spent(self, seconds: float, now: float) -> None:
         """Count the time that explanations took."""
@@ -32,8 +48,11 @@ class ExplanationPace:
         """Return from when on they may go on: not later than ``now`` if they may at once."""
         self._refill(now)
         missing = TURN_SECONDS - self._left if self._rests else 0.0
-        return now + max(0.0, missing) / SHARE
+        return now + max(0.0, missing) / self._share(now)
 
     def _refill(self, now: float) -> None:
-        self._left = min(BURST_SECONDS, self._left + SHARE * max(0.0, now - self._at))
+        self._left = min(BURST_SECONDS, self._left + self._share(now) * max(0.0, now - self._at))
         self._at = now
+
+    def _share(self, now: float) -> float:
+        return SHARE_WHILE_SLOW if now < self._slow_until else SHARE

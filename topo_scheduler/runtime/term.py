@@ -156,6 +156,7 @@ class Term:
             start=self._start,
             changed=self._wake.set,
             confirm=self._owner_confirmation.of_pending,
+            answered=lambda seconds: self._explanation_pace.bound(seconds, clock()),
         )
         self.recovery = RecoveryRunner(
             client,
