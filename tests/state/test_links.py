@@ -156,7 +156,7 @@ def test_a_gang_of_another_namespace_is_another_gang() -> None:
     world = world_of(on("s/l1", "a"), on("s/l2", "b"))
     for name, namespace in (("a", "x"), ("b", "y")):
         told = {"reserved-bandwidth": "1000", "gang-id": "x/g"}
-        world.bound(make_pod(name, node=name, namespace=namespace, annotations=told))
+        world.bound(make_pod(name, gpus=1, node=name, namespace=namespace, annotations=told))
     assert len(world.links) == 2
     assert not any(link.reserved for link in survey_links(world))
 
