@@ -1,7 +1,9 @@
 """The reference is whole, and as new as the code."""
 
+import ast
 import re
 import tomllib
+from typing import Final
 
 import pytest
 
@@ -50,6 +52,33 @@ def test_every_reason_is_written_by_somebody() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "topo_scheduler").rglob("*.py")]
     for reason in set(Reason):
         assert any(f"Reason.{reason.name}" in source for source in sources), reason
+
+
+NO_REASONS_OF_TROUBLE: Final = {
+    *("Reserved", "Evicted", "Placed"),  # types of conditions
+    *("Planned", "SeatsHeld", "Gone", "Bound"),  # the Migration goes on as it should
+    *("Migration", "Migrating", "Normal", "Warning", "Accept", "RelocationRequest"),
+    *("CrashLoopBackOff", "Failed", "Running", "Ready", "True", "False", "Unknown"),  # of pods and nodes
+    *("MigrationFailed", "StatusNotWritten"),  # events only
+}
+"""Words in the code of recovery that no row about stuck Migrations has to explain."""
+
+
+def _words_of_recovery() -> set[str]:
+    package = ROOT / "topo_scheduler"
+    words: set[str] = set()
+    for path in (*(package / "recovery").rglob("*.py"), package / "kube" / "writing" / "migrations.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words |= set(re.findall(r"^(?:[A-Z][a-z]+)+$", node.value))
+    return words
+
+
+def test_every_reason_of_a_stuck_migration_is_explained_and_no_other() -> None:
+    page = (ROOT / "docs" / "how-to" / "recover.md").read_text(encoding="utf-8")
+    table = page.partition("## When a Migration is stuck")[2].partition("\n## ")[0]
+    explained = {name for cell in _column(table, 2) for name in re.findall(r"`(\w+)`", cell)}
+    assert explained == _words_of_recovery() - NO_REASONS_OF_TROUBLE
 
 
 def test_verdicts_of_decisions_are_those_of_the_metric() -> None:
