@@ -244,3 +244,16 @@ def test_who_was_asked_to_go_is_forced_as_soon_as_the_node_has_been_dead_for_lon
     assert "g-0" in world.pods
     world.run(3)
     assert "g-0" not in world.pods
+
+
+def test_a_planned_migration_off_a_dead_node_waits_while_most_nodes_look_dead() -> None:
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 4})
+    before = run_gang(world, "g", 4)
+    world.fail(before["g-0"])
+    world.run(12)
+    assert world.phases() == [Phase.PLANNED] and world.condition("Reserved")[1] != "HeldBack"
+    world.fail(before["g-1"], before["g-2"])
+    world.run(12)
+    assert {migration.phase for migration in world.migrations.values()} == {Phase.PLANNED}
+    _, reason, message = world.condition("Reserved")
+    assert reason == "HeldBack" and "3 of 4 nodes are not ready" in message
