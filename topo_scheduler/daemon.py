@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration
+from topo_scheduler.kernels.cache import OWN_VARIABLE
 from topo_scheduler.kernels.warm import Warmth, warm
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.fence import UNFENCED, Fence
@@ -166,7 +167,11 @@ class Daemon:
             gc.freeze()
             gc.enable()
             if not self.warmth.folder:
-                log.warning("no folder for compiled kernels is writable: they are compiled again at each start")
+                log.warning(
+                    "no folder for compiled kernels is writable: they are compiled again at each start; mount a"
+                    " writable volume and name it in %s",
+                    OWN_VARIABLE,
+                )
             async with _cancelled_at_end(self._watch_config(), self._heartbeat(), self.events.run(), *watches):
                 try:
                     await self._contend()

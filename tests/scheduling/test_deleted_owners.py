@@ -181,7 +181,9 @@ def test_the_pods_of_a_namespace_that_is_deleted_are_left_out_and_those_of_its_s
     assert d.preempted() == []
     d.now += REPORTED_AFTER_SECONDS
     d.step()
-    assert d.told(pods[0], Reason.OWNER_DELETED)[0].startswith("not scheduled: namespace default is being deleted.")
+    (text,) = d.told(pods[0], Reason.OWNER_DELETED)
+    assert text.startswith("not scheduled: namespace default is being deleted.")
+    assert text.endswith("create it again in another namespace"), "no owner keeps it"
     d.delete(*pods)
     d.engine.namespace_deleted("default")
     d.engine.namespaces_applied([PartialObject(metadata=ObjectMeta(name="default"))])
@@ -209,8 +211,8 @@ def test_it_is_reported_once_and_only_where_the_pod_stays() -> None:
     for pod in pods[1:]:
         (text,) = d.told(pod, Reason.OWNER_DELETED)
         assert text == (
-            "not scheduled: Job train was deleted. So this pod is about to be deleted; to keep it, remove its"
-            " ownerReferences"
+            "not scheduled: Job train was deleted. So this pod is about to be deleted; to keep it, resume an owner that"
+            " is suspended or scaled to 0, or remove the pod's ownerReferences"
         )
     assert d.told(pods[0], Reason.OWNER_DELETED) == []
     d.delete(*pods[1:])

@@ -44,7 +44,7 @@ def test_only_the_pod_on_the_device_is_evicted_and_only_once() -> None:
     assert evicted(d.step()) == []
     assert evicted(d.step(DEBOUNCE)) == ["p"]
     assert d.told(pod, Reason.DEVICE_TAINTED) == [
-        f"device {DRIVER}/{pod.spec.node_name}/gpu-0 has the taint xid:NoExecute"
+        f"device {DRIVER}/{pod.spec.node_name}/gpu-0 has the taint xid:NoExecute; the pod is evicted"
     ]
     assert evicted(d.step(1)) == []
     assert evicted(d.step(60)) == ["p"], "it is still there, as after a refusal by a disruption budget"

@@ -72,7 +72,7 @@ def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> N
     d.apply(make_pod("thief", gpus=4, scheduler="other", node="s1-l1-1"))
     d.step()
     (message,) = d.told(pod, Reason.OVERSUBSCRIBED)
-    assert "default/thief" in message
+    assert "default/thief" in message and message.endswith("give the two schedulers different nodes")
     assert len(d.complaints()) == 1
 
 

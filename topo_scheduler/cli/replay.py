@@ -70,7 +70,7 @@ def _as_text(report: "Report") -> list[str]:
     lines += [
         f"{decisions} repeated, then the first difference:",
         f"  where     {first.segment}, call {first.call}: {first.name}",
-        f"  time      {first.time or 'not told'}",
+        f"  time      {first.time or 'unknown'}",
         f"  workload  {first.workload or 'none'}",
         f"  field     {first.field}",
         f"  recorded  {first.recorded}",

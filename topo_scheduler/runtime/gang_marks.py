@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.runtime.bind_queue import BindQueue
 from topo_scheduler.scheduling.instructions import PodRef
@@ -220,7 +221,13 @@ class GangMarks:
         namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
         lane = self._slow if namespace in self._troubled else self._usual
         if self._pending_of(namespace) >= PENDING_MARKS_OF_NAMESPACE:
-            log.warning("pod %s/%s is not marked: too many writes of its namespace are pending", namespace, name)
+            log.warning(
+                "pod %s/%s does not get its condition %s: too many writes of its namespace are pending; a later leader"
+                " may roll its gang back if a member is lost",
+                namespace,
+                name,
+                GANG_COMPLETE,
+            )
             return
         lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)
         self._changed.set()

@@ -88,6 +88,8 @@ LINEAGE_SECONDS: Final = 2.0
 LINEAGE_POLL_SECONDS: Final = 0.05
 HALF_LINEAGE_SECONDS: Final = 5.0
 """The same for owners with both bound and pending pods, because one of their gangs may be partially bound."""
+CAUSE_OF_NO_LIST: Final = "the API server is slow, or other lines of this log name a missing permission"
+"""What to check if a list did not come in time: its own failures are logged where they occur."""
 
 
 class Term:
@@ -273,7 +275,8 @@ class Term:
         )
         if unlabelled:
             log.warning(
-                "%d of %d nodes have no labels for their position in the fabric: they share domains called unlabelled",
+                "%d of %d nodes have no labels for their position in the fabric: they share domains called unlabelled;"
+                " docs/how-to/label-nodes.md lists the labels",
                 len(unlabelled),
                 len(world.nodes),
                 extra={"examples": unlabelled[:5]},
@@ -286,12 +289,16 @@ class Term:
                 for kind in OWNER_KINDS:
                     await self._reflectors[kind.plural].synced.wait()
         except TimeoutError:
-            log.warning("scheduling without lists of %s: each owner is asked for instead", self._unsynced())
+            log.warning(
+                "scheduling without lists of %s: each owner is asked for instead; %s",
+                self._unsynced(),
+                CAUSE_OF_NO_LIST,
+            )
         try:
             async with asyncio.timeout(GROUPS_SECONDS):
                 await self._groups.settled()
         except TimeoutError:
-            log.warning("scheduling without lists of PodGroups: pods that name one wait for it")
+            log.warning("scheduling without lists of PodGroups: pods that name one wait for it; %s", CAUSE_OF_NO_LIST)
 
     def _understand_again(self) -> None:
         """Read again the pods that were listed before their owners.
@@ -345,9 +352,9 @@ class Term:
         except TimeoutError:
             pass
         if unlisted := ", ".join(self.engine.world.around.storage.unlisted):
-            log.warning("pods with volume claims wait until these can be listed: %s", unlisted)
+            log.warning("pods with volume claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
         if unlisted := ", ".join(self.engine.world.inventory.unlisted):
-            log.warning("pods with resource claims wait until these can be listed: %s", unlisted)
+            log.warning("pods with resource claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
 
     async def _decide(self) -> None:
         """Run a step of the engine whenever there is work."""

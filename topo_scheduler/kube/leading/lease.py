@@ -150,6 +150,7 @@ class LeaderElector:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases"
         self._path = f"{self._collection}/{segment(name)}"
         self._names = {"name": name, "namespace": namespace}
+        self._described = f"{namespace}/{name}"
         self._duration = lease_duration
         self._retry_period = retry_period
         self._patience = renew_deadline / 3  # so that a renewal that is lost leaves time for two more
@@ -272,7 +273,11 @@ class LeaderElector:
                     except KubeError as error:
                         logger.warning("lease not renewed, %.1f s left: %s", self._until - self._clock(), error)
                     due = max([began, *attempts.values()]) + self._retry_period
-            logger.warning("lease not renewed within %g s", self.hold_seconds)
+            logger.warning(
+                "lease not renewed within %g s, so this replica stops leading; check the API server, and whether this"
+                " process gets its CPU time",
+                self.hold_seconds,
+            )
         finally:
             self._until = NEVER
             await _cancel(attempts)
@@ -385,10 +390,14 @@ class LeaderElector:
                 self.leader = current.holder
                 if current.holder and current.holder != self._awaited:
                     self._awaited = current.holder
-                    where = f"{self._names['namespace']}/{self._names['name']}"
-                    logger.info("waiting for the lease %s, which %s has", where, current.holder)
+                    logger.info("waiting for the lease %s, which %s has", self._described, current.holder)
                 if not current.holder:
-                    logger.warning("the lease names no holder, but was not released: waiting until it runs out")
+                    logger.warning(
+                        "the lease %s names no holder, but was not released, as another client edited it: taking it"
+                        " when it expires, in up to %.0f s",
+                        self._described,
+                        self._runs_out() - now,
+                    )
         elif current.version:
             self._observed = None  # released by its holder
         # A deleted lease proves nothing: its holder may not have noticed yet.

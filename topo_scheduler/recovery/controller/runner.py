@@ -146,7 +146,11 @@ class RecoveryRunner:
             async with asyncio.timeout(LIST_SECONDS):
                 await self._begin()
         except TimeoutError:
-            log.warning("scheduling without having read Migrations: nodes that they reserve may be used by other pods")
+            log.warning(
+                "scheduling without having read Migrations within %g s: nodes that they reserve may be used by other"
+                " pods; the API server is slow, or other lines name a missing permission",
+                LIST_SECONDS,
+            )
 
     async def run(self) -> NoReturn:
         """Watch and heal whenever recovery is enabled, until cancelled."""

@@ -104,9 +104,8 @@ class DeviceTaints:
                 or len(self._recent) >= limits.per_hour
             ):
                 continue
-            text = f"device {'/'.join(item.device)} has the taint {_written(item.taint)}"
-            if self._spec.dry_run:
-                text = f"{text}; the pod stays, as recovery.dryRun is set"
+            what_follows = "the pod stays, as recovery.dryRun is set" if self._spec.dry_run else "the pod is evicted"
+            text = f"device {'/'.join(item.device)} has the taint {_written(item.taint)}; {what_follows}"
             self._requested[item.pod.uid] = namespace, now
             if known is None:
                 self._recent.append(now)

@@ -461,8 +461,9 @@ class Outcomes:
             return []
         shortage = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"
         # The tenant of the pod chose the scheduler name. Other tenants do not read it, and get the same text each time.
-        text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it"
-        text_for_others = f"{shortage} a pod of another namespace was bound to it"
+        remedy = "give the two schedulers different nodes"
+        text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it; {remedy}"
+        text_for_others = f"{shortage} a pod of another namespace was bound to it; {remedy}"
         out: list[Instruction] = [LogWarning(text)]
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
             membership = self._workloads.of_pod(uid)

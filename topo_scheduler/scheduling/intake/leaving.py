@@ -80,10 +80,10 @@ class Leaving:
         for left in self._pods.values():
             if left.due <= now:
                 left.due = inf
-                text = (
-                    f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, remove its"
-                    " ownerReferences"
-                )
+                remedy = "resume an owner that is suspended or scaled to 0, or remove the pod's ownerReferences"
+                if left.pod.namespace in self._namespaces:
+                    remedy = "create it again in another namespace"
+                text = f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, {remedy}"
                 out.append(EmitEvent(left.pod, True, Reason.OWNER_DELETED, text))
         return out
 
