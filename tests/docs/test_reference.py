@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from functools import cache
 from typing import Final
 
 import pytest
@@ -52,6 +53,48 @@ def test_every_reason_is_written_by_somebody() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "topo_scheduler").rglob("*.py")]
     for reason in set(Reason):
         assert any(f"Reason.{reason.name}" in source for source in sources), reason
+
+
+MESSAGES: Final = {
+    "docs/reference/events-failed-scheduling.md": (
+        "keep room for pods of other schedulers that are being placed, for",
+        "The scheduler evicts no pod to make room, as the owners of these pods are not known:",
+        "would make room in",
+        "node(s) with room reserved for replacements of moved pods.",
+        "could not be completed:",
+        "members were bound. They are evicted, and the gang is tried again in",
+        "pending pods already, and the scheduler reads no more of it now",
+        "In backoff: the API server rejected the Binding of a pod like this one:",
+        "internal error while its specification was read, please report it:",
+    ),
+    "docs/explanation/pod-owners.md": (
+        "The scheduler evicts no pod to make room, as the owners of these pods are not known:",
+    ),
+    "docs/how-to/label-nodes.md": ("have no labels for their position in the fabric", "name different leaves"),
+    "docs/how-to/troubleshoot-scheduler.md": (
+        "cannot contend for the lease",
+        "lease not renewed",
+        "not leading any more",
+        "the changed configuration is refused",
+        "is left out: it does not decode",
+        "is in use by another process",
+    ),
+}
+"""Fixed parts of messages that pages quote."""
+
+
+@pytest.mark.parametrize(("page", "part"), [(page, part) for page, parts in MESSAGES.items() for part in parts])
+def test_a_message_on_a_page_is_that_of_the_code(page: str, part: str) -> None:
+    assert part in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert any(part in text for text in _texts())
+
+
+@cache
+def _texts() -> frozenset[str]:
+    """Return the string literals of the package; those that stand side by side are one."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "topo_scheduler").rglob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 NO_REASONS_OF_TROUBLE: Final = {
