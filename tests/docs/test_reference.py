@@ -67,6 +67,8 @@ MESSAGES: Final = {
         "In backoff: the API server rejected the Binding of a pod like this one:",
         "internal error while its specification was read, please report it:",
     ),
+    "docs/explanation/reasons.md": ("o matching node could hold this pod even if it were empty",),
+    "docs/how-to/troubleshoot.md": ("o matching node could hold", "no node has the GPU model"),
     "docs/explanation/pod-owners.md": (
         "The scheduler evicts no pod to make room, as the owners of these pods are not known:",
     ),

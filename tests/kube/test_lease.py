@@ -66,13 +66,14 @@ async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> N
 
 
 @virtual_time
-async def test_who_lost_the_lease_contends_again() -> None:
+async def test_who_lost_the_lease_contends_again(caplog: pytest.LogCaptureFixture) -> None:
     async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         await a.server.go_away()
         await eventually(lambda: not a.active, within=12)
         await asyncio.sleep(60)
+        assert "not leading any more, no known replica is; contending again" in caplog.messages, "and not itself"
         assert not a.holds()
         await a.server.come_back()
         await eventually(lambda: a.active, within=5)

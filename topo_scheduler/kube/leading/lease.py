@@ -206,7 +206,9 @@ class LeaderElector:
             logger.info("leading as %s, transition %d", self.identity, self.transitions)
             if await self._lead(body):
                 return
-            logger.warning("not leading any more, %s is; contending again", self.leader or "no known replica")
+            # If renewals failed, the last leader that this process has seen is itself.
+            other = self.leader if self.leader != self.identity else ""
+            logger.warning("not leading any more, %s is; contending again", other or "no known replica")
             lost()
 
     # ------------------------------------------------------------ leading
@@ -271,7 +273,8 @@ class LeaderElector:
                         if self._clock() - began < self._patience:
                             self._slowness.over(self._clock())
                     except KubeError as error:
-                        logger.warning("lease not renewed, %.1f s left: %s", self._until - self._clock(), error)
+                        left = self._until - self._clock()
+                        logger.warning("lease not renewed, %.1f s left: %s%s", left, error, self._advice(error))
                     due = max([began, *attempts.values()]) + self._retry_period
             logger.warning(
                 "lease not renewed within %g s, so this replica stops leading; check the API server, and whether this"

@@ -161,9 +161,8 @@ class Execution:
             for move in moves:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
                 self.context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
-            placed = ConditionUpdate(
-                "Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound"
-            )
+            text = counted(len(moves), "replacement", "is bound", "are bound")
+            placed = ConditionUpdate("Placed", status=True, reason="Bound", message=text)
             self.context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
             return
         if self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
