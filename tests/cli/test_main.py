@@ -162,5 +162,11 @@ def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_p
     assert "warning: spec.quotas: no domain is called nowhere, so this has no effect; write a path" in answer.stderr
     assert "warning: spec.domainAccess: no domain is called leaf-9" in answer.stderr
     assert "called spine-1" not in answer.stderr
+    path.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\n"
+        "topology: {levels: [{name: leaf, labels: [topology.scheduler/leaf]}, {name: rack, labels: [example.com/r]}]}\n"
+    )
+    answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
+    assert "topology.levels: rack: no node has the label example.com/r, so this level does not exist" in answer.stderr
     nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))
     assert nobody.exit_code == 2 and "none does not exist" in nobody.output

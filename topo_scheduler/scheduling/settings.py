@@ -7,6 +7,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.labels import UNLABELLED
+from topo_scheduler.api.process import Level
 from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimits
@@ -70,14 +71,14 @@ class FabricWarnings:
     @property
     def watches(self) -> bool:
         """Whether the configuration has settings that may not fit a fabric."""
-        return bool(self._limits or self._config.topology.spec.placement_rules)
+        return bool(self._limits or self._config.topology.spec.placement_rules or _own_levels(self._config))
 
     def look(self, layout: Layout, nodes: NodeTable) -> list[str]:
         """Return new warnings about a fabric. Costs next to nothing if the fabric is unchanged."""
         out: list[str] = []
         if layout.every_level != self._levels:
             self._levels = layout.every_level
-            out += unknown_levels(self._config, self._levels)
+            out += [*missing_levels(self._config, nodes), *unknown_levels(self._config, self._levels)]
         if self._limits and layout.generation != self._generation:
             self._generation = layout.generation
             warnings = low_limits(self._limits, layout.network, nodes)
@@ -93,9 +94,9 @@ def _limits_of(config: Configuration) -> dict[str, int]:
 
 
 def fabric_problems(config: Configuration, layout: Layout, nodes: NodeTable) -> list[str]:
-    """Return all warnings: unknown levels in placement rules, and limits per leaf below the size of existing leaves."""
+    """Return all warnings: configured levels that no node is in, placement rules for such levels, and low limits."""
     low = low_limits(_limits_of(config), layout.network, nodes)
-    return [*unknown_levels(config, layout.every_level), *low.values()]
+    return [*missing_levels(config, nodes), *unknown_levels(config, layout.every_level), *low.values()]
 
 
 def leaves_above_limits(config: Configuration, layout: Layout, nodes: NodeTable) -> dict[str, int]:
@@ -136,6 +137,27 @@ def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> d
                 f" one leaf are spread over several leaves; remove {name}, or set it to the size of a leaf"
             )
     return out
+
+
+def _own_levels(config: Configuration) -> dict[str, Level]:
+    """Return the levels that the configuration defines, by its field and their name."""
+    topology = config.scheduler.topology
+    return {
+        f"{field}: {level.name}": level
+        for field, levels in (("levels", topology.levels), ("accelerators", topology.accelerators or ()))
+        for level in levels
+    }
+
+
+def missing_levels(config: Configuration, nodes: NodeTable) -> list[str]:
+    """Return warnings about levels that the configuration defines and no node is in; most often a key is misspelt."""
+    rails, carried = config.scheduler.topology.rails, set(nodes.carried_keys())
+    return [
+        f"SchedulerConfig: topology.{where}: no node has the label {' or '.join(level.labels)}, so this level does not"
+        " exist; correct the key, or label the nodes"
+        for where, level in _own_levels(config).items()
+        if carried.isdisjoint(level.labels) and (level.name != rails.level or carried.isdisjoint(rails.labels))
+    ]
 
 
 def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:
