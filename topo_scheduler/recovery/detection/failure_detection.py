@@ -286,7 +286,10 @@ class Detection:
         dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
         if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
             return ""
-        return f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be partitioned"
+        return (
+            f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be partitioned;"
+            " check the network of the control plane (the limit is recovery.pauseAboveNotReadyShare)"
+        )
 
     def _single(self, name: str) -> DomainFailure:
         if name in self._deleted_nodes:

@@ -187,7 +187,8 @@ class DeviceTaints:
             if total >= MIN_POOLS and tainted > share * total:
                 return (
                     f"{tainted} of {total} pools of driver {driver} have devices with a taint of effect NoExecute: the"
-                    " scheduler evicts no pod for these taints meanwhile, as the driver may be at fault"
+                    " scheduler evicts no pod for these taints meanwhile, as the driver may be at fault; check it (the"
+                    " limit is recovery.pauseAboveNotReadyShare)"
                 )
         return ""
 
