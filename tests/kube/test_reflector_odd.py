@@ -42,7 +42,10 @@ class Script:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
-            return web.json_response(self.lists.pop(0) if len(self.lists) > 1 else self.lists[0])
+            answer = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+            if isinstance(answer, str):
+                return web.Response(text=answer, content_type="application/json")
+            return web.json_response(answer)
         self.asked_from.append(request.query["resourceVersion"])
         response = web.StreamResponse()
         await response.prepare(request)
@@ -236,19 +239,41 @@ def test_a_null_is_what_is_absent() -> None:
     assert Codec(CSI_NODES).one(json.dumps(bare).encode()).spec.drivers == []
 
 
-def test_what_is_nested_too_deeply_is_undecodable() -> None:
-    """Some definitions let anybody write what he likes: it must not end who reads it."""
+def test_what_is_nested_too_deeply_is_cut() -> None:
+    """Some fields let anybody write what he likes: it must not end who reads it, nor hide the objects beside it."""
     deep = "[" * 100_000 + "]" * 100_000  # Python 3.13 follows nearly 20,000
-    item = f'{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{{"x":{deep}}}}}'
+    item = f'{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{{"x":{deep},"nodeName":"n"}}}}'
+    beside = '{"metadata":{"name":"b","resourceVersion":"2"}}'
     codec = Codec(PODS)
-    listed = f'{{"kind":"PodList","metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'
-    for read in (
-        lambda: codec.one(item.encode()),
-        lambda: codec.event(f'{{"type":"ADDED","object":{item}}}'.encode()),
-        lambda: codec.page(listed.encode()),
-    ):
+    listed = f'{{"kind":"PodList","metadata":{{"resourceVersion":"3"}},"items":[{item},{beside}]}}'
+    found = [
+        codec.one(item.encode()),
+        codec.event(f'{{"type":"ADDED","object":{item}}}'.encode())[1],
+        *(one for objects in codec.page(listed.encode())[1] for one in objects),
+    ]
+    assert [one.metadata.name for one in found] == ["a", "a", "a", "b"]
+    assert [one.spec.node_name for one in found if isinstance(one, Pod)] == ["n", "n", "n", ""]
+    for cut_off in (item[:50_000], listed[:50_000]):
         with pytest.raises(Undecodable):
-            read()
+            codec.one(cut_off.encode())
+        with pytest.raises(Undecodable):
+            codec.page(cut_off.encode())
+
+
+@virtual_time
+async def test_an_object_that_is_nested_too_deeply_hides_no_others() -> None:
+    fields = '{"f:a":' * 5_000 + "{}" + "}" * 5_000
+
+    def deep(text: str) -> str:
+        return text.replace('"uid-deep"', f'"uid-deep", "managedFields": [{{"fieldsV1": {fields}}}]')
+
+    first = deep(json.dumps(listing("3", pod("a", "1"), pod("deep", "2"))))
+    line = deep(event("MODIFIED", pod("deep", "4")).decode())
+    view: View[Pod] = View()
+    script = Script([first], [[line.encode(), event("ADDED", pod("b", "5"))]])
+    reflector = await follow(script, view, lambda r: len(r) == 3)
+    assert set(view.objects) == {("default", "a"), ("default", "deep"), ("default", "b")}
+    assert not reflector.undecodable
 
 
 @virtual_time

@@ -1,5 +1,6 @@
 """Metadata that tenants write is cut to what may be read."""
 
+import msgspec
 import pytest
 
 from topo_scheduler.api.devices import Allocation, ResourceClaim, ResourceClaimStatus
@@ -103,3 +104,24 @@ def test_pods_of_a_podgroup_that_is_too_long_are_refused_with_its_size(api: Grou
     slim_object(group)
     problem = read_group(api, "v1", group).problem
     assert "spec has 40" in problem and "at most 32,768; make it shorter" in problem
+
+
+def test_what_is_nested_deeply_is_refused_with_a_reason() -> None:
+    """Encoding it later, from a deeper place in the code, might fail."""
+    parameters: object = 1
+    for _ in range(100):
+        parameters = {"a": parameters}
+    config = [{"opaque": {"driver": "d", "parameters": parameters}}]
+    results = [{"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}]
+    status = {"allocation": {"devices": {"results": results, "config": config}}}
+    claim = msgspec.convert({"spec": {"devices": {"config": config}}, "status": status}, ResourceClaim)
+    slim_object(claim)
+    assert claim.spec.excess == "its config is nested more than 64 levels deep"
+    assert claim.status.allocation is not None
+    assert claim.status.allocation.devices.results[0].device == "gpu-0"
+    group = PodGroupObject(
+        metadata=ObjectMeta("g", "ns"), spec={"minMember": 2, "x": parameters}, status={"x": parameters}
+    )
+    slim_object(group)
+    assert "nested more than 64 levels deep" in read_group(GroupApi.VOLCANO, "v1beta1", group).problem
+    assert group.status == {}

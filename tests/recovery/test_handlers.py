@@ -1,6 +1,7 @@
 """The thread of kopf: what it hears, that it leaves no traces, and that its death is noticed."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import kopf
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from kopf._cogs.clients.api import iter_jsonlines
 
 from tests.crds import serving_migrations
 from tests.e2e.api import Api
@@ -109,6 +111,30 @@ async def test_kopf_asks_for_metadata_and_takes_a_null_for_an_empty_list() -> No
             async with session.get(path) as response:
                 assert (await response.json())["items"] == []
     assert accepted == ["as=PartialObjectMetadataList 16"]
+
+
+async def test_kopf_reads_metadata_that_are_nested_deeply() -> None:
+    """A tenant may write any ``managedFields``, nested more deeply than Python decodes."""
+    fields = '{"f:a":' * 5_000 + "{}" + "}" * 5_000
+    item = f'{{"metadata":{{"name":"m1","managedFields":[{{"fieldsV1":{fields}}}]}}}}'
+
+    async def answer(request: web.Request) -> web.Response:
+        if "watch" in request.query:
+            return web.Response(text=f'{{"type":"ADDED","object":{item}}}\n{{"type":"DELETED","object":{item}}}\n')
+        listing = f'{{"metadata":{{}},"kind":"PartialObjectMetadataList","items":[{item}]}}'
+        return web.Response(text=listing, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
+    async with TestServer(app) as server:
+        session = open_session(Connection(str(server.make_url("")))).aiohttp_session
+        async with session:
+            path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations")
+            async with session.get(path) as response:
+                assert [one["metadata"]["name"] for one in (await response.json())["items"]] == ["m1"]
+            async with session.get(path.with_query(watch="true")) as response:
+                lines = [line async for line in iter_jsonlines(response.content)]
+    assert [json.loads(line)["type"] for line in lines] == ["ADDED", "DELETED"]
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["at once", "while it waits to be stopped"])

@@ -83,6 +83,8 @@ READ_OF_PODS: Final = frozenset(
 
 TOO_LONG: Final = "tooLong"
 """The only field of a PodGroup's ``spec`` that was too long to keep: its size in bytes as JSON."""
+TOO_DEEP: Final = "tooDeep"
+"""The only field of a PodGroup's ``spec`` that was nested too deeply to keep: the levels that are kept."""
 MAX_SPEC_BYTES: Final = 32_768
 """Maximum bytes of the ``spec`` of a PodGroup, a PodDisruptionBudget or a claim, as JSON."""
 

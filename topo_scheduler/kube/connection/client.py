@@ -41,6 +41,7 @@ from topo_scheduler.kube.connection.errors import (
     is_missing,
 )
 from topo_scheduler.kube.connection.fence import Fence, FencedBody
+from topo_scheduler.kube.connection.nesting import decoded
 from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.transport import Connection, Transport
 
@@ -421,7 +422,7 @@ def names_kind(answer: bytes) -> bool:
     if answer.startswith(_BEGIN_OF_MOST):
         return True
     try:
-        return len(answer) > CHECKED_BYTES or bool(_kinded.decode(answer).kind)
+        return len(answer) > CHECKED_BYTES or bool(decoded(_kinded.decode, answer).kind)
     except msgspec.DecodeError:
         return False
 
@@ -429,7 +430,7 @@ def names_kind(answer: bytes) -> bool:
 def decode(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:
     """Decode an answer; raises ``Undecodable``."""
     try:
-        return decoder.decode(answer)
+        return decoded(decoder.decode, answer)
     except msgspec.DecodeError as error:
         raise Undecodable(f"{error} (in an answer of {len(answer)} bytes)") from error
 
@@ -455,7 +456,7 @@ def _describe(error: Exception, timeout: float | None = None) -> str:
 
 def _refusal(request: str, code: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
     try:
-        status = _status.decode(answer)
+        status = decoded(_status.decode, answer)
     except msgspec.DecodeError:  # plain text from a proxy, or from the server's overload filter
         status = Status(message=answer[:500].decode(errors="replace").strip())
     status.code = code

@@ -2,8 +2,8 @@
 
 Usually one typed pass over the bytes suffices. If it fails, the codec splits the input into raw items and decodes
 each one. An item that still fails is returned as :class:`Bad`, never raised. A null is read as an absent field, as
-Go reads it: API servers write null for empty lists. Input that is not JSON at all (truncated, or an HTML page)
-raises ``Undecodable``.
+Go reads it: API servers write null for empty lists. Of what is nested too deeply for the decoders, the deepest levels
+are cut. Input that is not JSON at all (truncated, or an HTML page) raises ``Undecodable``.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject, Status
 from topo_scheduler.kube.connection.errors import Undecodable
+from topo_scheduler.kube.connection.nesting import without_deep_values
 from topo_scheduler.kube.connection.resources import Object, Resource
 
 T = TypeVar("T", bound=Object)
@@ -46,7 +47,7 @@ class Unchanged:
 
 
 _BROKEN = (msgspec.DecodeError, RecursionError)
-"""Errors of the decoders; RecursionError for input nested too deeply, which some definitions let any user write."""
+"""Errors of the decoders; RecursionError for what is nested too deeply although it was cut."""
 
 _TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
@@ -84,6 +85,14 @@ class Codec(Generic[T]):
             is_known: returns whether the caller knows this version of an object. Of a large page such objects are
                 not decoded, which takes a tenth of the time.
         """
+        try:
+            return self._read_page(answer, is_known)
+        except RecursionError:
+            return self._read_page(without_deep_values(answer), is_known)
+
+    def _read_page(
+        self, answer: bytes, is_known: Callable[[ObjectMeta], bool] | None
+    ) -> tuple[ListMeta, Iterator[list[Listed[T]]]]:
         if len(answer) <= LARGE_BYTES:
             try:
                 page = self._page.decode(answer)
@@ -93,11 +102,11 @@ class Codec(Generic[T]):
                 return page.metadata, _cut(items, SLICE_BYTES * len(items) // max(1, len(answer)))
             except msgspec.ValidationError:
                 pass
-            except _BROKEN as error:
+            except msgspec.DecodeError as error:
                 raise Undecodable(f"list of {self._resource.described}: {error}") from error
         try:
             raw = _raw_page.decode(answer)
-        except _BROKEN as error:
+        except msgspec.DecodeError as error:
             raise Undecodable(f"list of {self._resource.described}: {error}") from error
         return raw.metadata, self._slices(self._items(raw), is_known)
 
@@ -108,25 +117,31 @@ class Codec(Generic[T]):
             Undecodable: the answer is not JSON, or does not fit the type.
         """
         try:
-            return self._named(decode_object(self._object, answer))
+            return self._named(self._decoded(answer))
         except _BROKEN as error:
             raise Undecodable(f"{self._resource.described}: {error}") from error
 
     def event(self, line: bytes) -> tuple[str, Decoded[T] | Status]:
         """Return the type and the object of a watch event; for an ERROR event, the ``Status``."""
         try:
+            return self._read_event(line)
+        except RecursionError:
+            return self._read_event(without_deep_values(line))
+
+    def _read_event(self, line: bytes) -> tuple[str, Decoded[T] | Status]:
+        try:
             event = self._event.decode(line)
             if event.type in _TYPES and event.object is not msgspec.UNSET:
                 return event.type, self._named(event.object)
         except msgspec.ValidationError:
             pass
-        except _BROKEN as error:
+        except msgspec.DecodeError as error:
             raise Undecodable(f"watch of {self._resource.described}: {error}") from error
         try:
             raw = _raw_event.decode(line)
             if raw.type == "ERROR":
                 return raw.type, _status.decode(_bytes(raw.object))
-        except _BROKEN as error:
+        except msgspec.DecodeError as error:
             raise Undecodable(f"watch of {self._resource.described}: {error}") from error
         if raw.type not in _TYPES:
             raise Undecodable(f"watch of {self._resource.described}: {raw.type!r} is not a type of event")
@@ -158,13 +173,19 @@ class Codec(Generic[T]):
 
     def _item(self, raw: msgspec.Raw | bytes) -> Decoded[T]:
         try:
-            return self._named(decode_object(self._object, raw))
+            return self._named(self._decoded(raw))
         except _BROKEN as error:
             problem = str(error)
         try:
             return Bad(_partial.decode(raw).metadata, problem)
         except _BROKEN:
             return Bad(ObjectMeta(), problem)
+
+    def _decoded(self, raw: msgspec.Raw | bytes) -> T:
+        try:
+            return decode_object(self._object, raw)
+        except RecursionError:
+            return decode_object(self._object, without_deep_values(bytes(memoryview(raw))))
 
     def _named(self, item: T) -> T:
         """Set the kind: items of a list carry none, and metadata-only objects carry that of their envelope."""

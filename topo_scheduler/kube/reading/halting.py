@@ -57,7 +57,7 @@ def halted(resource: Resource[Any], item: Object) -> str:
         return ""
     try:
         spec = _decoder.decode(item.spec)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # nested as deeply as could just be read before
         return ""
     name = f"{resource.kind} {item.metadata.name}"
     field = _FIELDS[resource.group, resource.kind]

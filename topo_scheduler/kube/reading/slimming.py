@@ -8,11 +8,12 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.devices import ResourceClaim, ResourceClaimSpec
-from topo_scheduler.api.groups import MAX_SPEC_BYTES, TOO_LONG, PodGroupObject
+from topo_scheduler.api.groups import MAX_SPEC_BYTES, TOO_DEEP, TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, NodeSelector
 from topo_scheduler.api.storage import PersistentVolumeClaim
+from topo_scheduler.kube.connection.nesting import is_deeper
 
 MAX_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""
@@ -25,6 +26,8 @@ MAX_NAME_CHARACTERS: Final = 253
 """Longest possible name in characters. Of a longer one in a reference this many are kept, and one more."""
 MAX_NODE_SELECTOR_BYTES: Final = 16_384
 """Bytes of the node selector of an allocation, as JSON; a longer one selects no node."""
+MAX_NESTED_LEVELS: Final = 64
+"""Levels of arrays and objects in what tenants write freely. With more, a later encoding might not succeed."""
 NO_VOLUME: Final = LabelSelector({f"{PREFIX}selector-is-too-long": "true"})
 """Selects no volume."""
 
@@ -42,12 +45,17 @@ def slim_object(item: object) -> None:
         item.spec.selector = NO_VOLUME
         item.spec.access_modes = item.spec.access_modes[:MAX_LABELS]
     elif isinstance(item, PodGroupObject):
-        if (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
+        if is_deeper(item.spec, MAX_NESTED_LEVELS):
+            item.spec = {TOO_DEEP: MAX_NESTED_LEVELS}
+        elif (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
             item.spec = {TOO_LONG: size}
-        if _bytes(item.status) > MAX_SPEC_BYTES:
+        if is_deeper(item.status, MAX_NESTED_LEVELS) or _bytes(item.status) > MAX_SPEC_BYTES:
             item.status = {}
     elif isinstance(item, ResourceClaim):
-        if (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
+        opaque = (entry.opaque for entry in item.spec.devices.config)
+        if any(part is not None and is_deeper(part.parameters, MAX_NESTED_LEVELS) for part in opaque):
+            item.spec = ResourceClaimSpec(excess=f"its config is nested more than {MAX_NESTED_LEVELS} levels deep")
+        elif (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
             item.spec = ResourceClaimSpec(excess=f"its spec has {size:,} bytes, of {MAX_SPEC_BYTES:,} at most")
         if (allocation := item.status.allocation) is not None:
             allocation.devices.config = []  # only drivers read it

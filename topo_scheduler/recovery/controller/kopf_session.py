@@ -4,9 +4,11 @@ kopf retries requests that fail, but ends for good at an answer that breaks off,
 such an answer counts as a failed request.
 
 kopf reads whole pages into dictionaries, with the same page size for each kind. Hundreds of nodes per page are fine.
-But a tenant can create any number of Migrations, each as large as etcd accepts.
+But a tenant can create any number of Migrations, each as large as etcd accepts. Their metadata may be nested more
+deeply than Python decodes.
 """
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,10 +19,12 @@ from aiohttp import (
     ClientRequest,
     ClientResponse,
     ClientSession,
+    StreamReader,
     TCPConnector,
 )
 
 from topo_scheduler.kube.connection.client import names_kind
+from topo_scheduler.kube.connection.nesting import decoded, without_deep_values
 from topo_scheduler.kube.connection.transport import Connection
 from topo_scheduler.kube.writing.migrations import IDENTITIES
 
@@ -75,17 +79,40 @@ async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> C
     if listing:
         request.url = request.url.update_query(limit=PAGE_MIGRATIONS)
     response = await send(request)
-    if listing and response.status == 200:
-        _without_null_items(response)
+    if response.status == 200:
+        if listing:
+            _without_null_items(response)
+        else:
+            response.content = _ShallowLines(response.content)  # type: ignore[assignment]
     return response
+
+
+class _ShallowLines:
+    """The lines of a watch, cut where they are nested too deeply."""
+
+    def __init__(self, content: StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else aiohttp asks of the content."""
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield the lines, in the way in which kopf asks for them."""
+        rest = b""
+        async for data in self._content.iter_chunked(size):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield without_deep_values(line) + b"\n"
+        yield rest
 
 
 def _without_null_items(response: ClientResponse) -> None:
     """Decode null items as an empty list: API servers write null for empty metadata lists, which ends kopf's watch."""
 
-    async def decoded() -> Any:
-        listing = msgspec.json.decode(await response.read())
+    async def read() -> Any:
+        listing = decoded(msgspec.json.decode, await response.read())
         listing["items"] = listing.get("items") or []
         return listing
 
-    response.json = decoded  # type: ignore[method-assign, assignment]
+    response.json = read  # type: ignore[method-assign, assignment]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler.api.annotations import MAX_GANG_PODS
-from topo_scheduler.api.groups import MAX_SPEC_BYTES, PLURAL, TOO_LONG, GroupApi, PodGroupObject
+from topo_scheduler.api.groups import MAX_SPEC_BYTES, PLURAL, TOO_DEEP, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import clipped, quoted
 from topo_scheduler.state.pods.selectors import EVERYTHING, Selector, SelectorError, compile_selector
@@ -135,6 +135,10 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
         if isinstance(size := obj.spec.get(TOO_LONG), int):
             limit = f"{MAX_SPEC_BYTES:,}"
             raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {limit}; make it shorter")
+        if isinstance(levels := obj.spec.get(TOO_DEEP), int):
+            raise _FieldProblem(
+                f"spec is nested more than {levels} levels deep, the scheduler reads no more; flatten it"
+            )
         fields = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
         problem = f"{key.described}: {clipped(str(error), MAX_PROBLEM_CHARACTERS)}"
