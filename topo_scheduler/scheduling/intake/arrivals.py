@@ -70,6 +70,7 @@ class Arrivals:
         self._emitted = emitted
         self._resolve = resolve
         self._pods = PendingPods(limits)
+        world.inventory.consumers.pending_pods = self._pods
         self._unresolved: dict[str, Pod] = {}
         self._newly_unresolved: dict[str, None] = {}
         self._rereading = Rereading()

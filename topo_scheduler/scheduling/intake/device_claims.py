@@ -154,8 +154,14 @@ def _may_reserve(pod: Pod, claim: ResourceClaim) -> bool:
 
 
 def _is_stale(pod: Pod, claim: ResourceClaim, key: ClaimKey, inventory: DeviceInventory, *, generated: bool) -> bool:
-    """Return whether only this pod can use the allocation of a claim, although it has no node."""
+    """Return whether only this pod can use the allocation of a claim, and others that have no node and no decision.
+
+    Members of a gang may share a claim. If their decision is undone, none of them has it alone.
+    """
     if pod.spec.node_name or claim.status.allocation is None or inventory.is_held(key):
         return False
-    only_this = all(entry.uid == pod.metadata.uid for entry in claim.status.reserved_for)
-    return only_this and (generated or bool(claim.status.reserved_for))
+    unused = all(
+        entry.uid == pod.metadata.uid or inventory.consumers.is_undecided(entry, key[0])
+        for entry in claim.status.reserved_for
+    )
+    return unused and (generated or bool(claim.status.reserved_for))

@@ -7,7 +7,8 @@ other namespaces do not count: no claim makes them hold devices.
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, Protocol
 
-from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
+from topo_scheduler.api.devices import DELETE_PROTECTION, Consumer, ResourceClaim
+from topo_scheduler.api.objects import Pod
 
 _ClaimKey = tuple[str, str]
 _NOTHING: Final[Mapping[_ClaimKey, None]] = {}
@@ -23,12 +24,20 @@ class BoundPods(Protocol):
         """Return the namespace of such a pod, None if it is not known."""
 
 
+class PodsWithoutNode(Protocol):
+    """Pods of this scheduler that have no node yet."""
+
+    def get(self, uid: str) -> Pod | None:
+        """Return such a pod, None if it is no such pod."""
+
+
 class ClaimConsumers:
     """The pods for which claims are reserved, by claim and by pod."""
 
     def __init__(self) -> None:
         self.bound_pods: BoundPods | None = None
         """Knows the namespaces of pods; without it any pod may use any claim."""
+        self.pending_pods: PodsWithoutNode | None = None
         self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
         self._claims: dict[str, dict[_ClaimKey, None]] = {}
         self._departed: dict[str, None] = {}
@@ -86,6 +95,16 @@ class ClaimConsumers:
     def may_use(self, uid: str, namespace: str) -> bool:
         """Return whether a pod may use claims of a namespace; so may any pod whose namespace is not known."""
         return self.bound_pods is None or self.bound_pods.namespace_of(uid) in (namespace, None)
+
+    def is_undecided(self, entry: Consumer, namespace: str) -> bool:
+        """Return whether a claim of a namespace is reserved for a pod of this scheduler that neither runs nor will.
+
+        Another scheduler may be about to bind a pod of its own. So only pods that are pending here count.
+        """
+        if self.pending_pods is None or self.bound_pods is None or entry.resource != "pods":
+            return False
+        pod = self.pending_pods.get(entry.uid)
+        return pod is not None and pod.metadata.namespace == namespace and self.bound_pods.get(entry.uid) is None
 
     def pods_of(self, key: _ClaimKey) -> int:
         """Return for how many pods a claim is reserved."""

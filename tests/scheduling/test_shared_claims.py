@@ -1,0 +1,93 @@
+"""Claims that several pods name, of which some run and others have no decision any more."""
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of, taken
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.selectors import NodeSelector, NodeSelectorTerm, Requirement
+from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.state.devices.claim_writes import consumer
+
+
+def sharing(d: DeviceDriver, count: int) -> list[Pod]:
+    """Pods that share one claim."""
+    d.claim("shared", asking(1))
+    return [d.sharing(make_pod(f"p{number}"), "shared") for number in range(count)]
+
+
+def close_node(d: DeviceDriver, name: str) -> None:
+    d.nodes(make_node(name, "s1/l1", gpus=0, unschedulable=True))
+
+
+def test_devices_that_only_pods_without_a_decision_share_are_released() -> None:
+    """Neither pod has the claim alone. Kept, it would tie both to a node that takes no pods any more."""
+    d = driver({"s1/l1": 2})
+    pods = sharing(d, 2)
+    d.apply(*pods)
+    d.step()
+    assert len(d.flight) == 2
+    (node,) = {bind.node for bind in d.flight.values()}
+    for pod in pods:
+        d.answer(pod.metadata.uid, BindOutcome.REJECTED)
+    close_node(d, node)
+    d.settle(60)
+    d.settle(60)
+    assert nodes_of(pods) == 2 * [next(name for name in ("s1-l1-1", "s1-l1-2") if name != node)]
+    assert set(d.allocated().values()) == {1}
+
+
+def test_after_a_restart_too_and_for_pods_that_come_later() -> None:
+    d = driver({"s1/l1": 2})
+    pods = sharing(d, 3)
+    claim = taken(d.claims["default", "shared"], "s1-l1-1", "gpu-3")
+    assert claim.status.allocation is not None
+    claim.status.allocation.node_selector = NodeSelector(
+        (NodeSelectorTerm((), (Requirement("metadata.name", "In", ("s1-l1-1",)),)),)
+    )
+    claim.status.reserved_for = [consumer(pod.metadata.name, pod.metadata.uid) for pod in pods[:2]]
+    d.put_claim(claim)
+    close_node(d, "s1-l1-1")
+    d.run(*pods)
+    d.settle(60)
+    assert nodes_of(pods) == 3 * ["s1-l1-2"]
+
+
+def test_devices_that_another_pod_runs_with_stay() -> None:
+    d = driver({"s1/l1": 2})
+    first, second = sharing(d, 2)
+    d.run(first)
+    d.apply(second)
+    d.step()
+    d.answer(second.metadata.uid, BindOutcome.REJECTED)
+    close_node(d, first.spec.node_name)
+    before = d.allocated()
+    d.settle(60)
+    assert d.allocated() == before
+    assert not second.spec.node_name
+
+
+def test_devices_that_a_pod_of_another_scheduler_may_be_about_to_use_stay() -> None:
+    d = driver({"s1/l1": 2})
+    (pod,) = sharing(d, 1)
+    other = d.sharing(make_pod("theirs", scheduler="default-scheduler"), "shared")
+    claim = taken(d.claims["default", "shared"], "s1-l1-1", "gpu-3")
+    claim.status.reserved_for = [consumer("theirs", other.metadata.uid), consumer(pod.metadata.name, pod.metadata.uid)]
+    d.put_claim(claim)
+    d.apply(other)
+    d.run(pod)
+    assert pod.spec.node_name
+    assert set(d.allocated()) == {("s1-l1-1", "gpu-3")}
+
+
+def test_devices_of_a_pod_that_was_just_bound_stay_until_the_watch_reports_it() -> None:
+    d = driver({"s1/l1": 2})
+    first, second = sharing(d, 2)
+    d.apply(first)
+    d.step()
+    d.answer(first.metadata.uid, told=False)
+    before = d.allocated()
+    d.apply(second)
+    d.step()
+    d.tell_again(second)
+    d.settle(10)
+    assert d.allocated() == before
+    assert second.spec.node_name == first.spec.node_name
