@@ -1,10 +1,12 @@
-"""Fits and choices that are kept for nodes that are alike have a bound for all sets of claims together."""
+"""Fits and choices that are kept for nodes that are alike: what they depend on, and their bound."""
 
 from typing import Any
 
 import pytest
 
-from tests.scheduling.device_driver import asking, driver
+from tests.helpers import make_node, make_pod
+from tests.scheduling.device_driver import DeviceDriver, asking, driver, taken
+from topo_scheduler.api.objects import PodResourceClaim
 from topo_scheduler.scheduling.devices import node_devices
 
 IN_ALL = 24
@@ -25,3 +27,24 @@ def test_sets_of_claims_share_what_is_kept_for_nodes_that_are_alike(monkeypatch:
     for fits in devices._fits.values():
         assert 0 < len(fits.known) <= IN_ALL // len(kinds)
         assert 0 < len(fits.choices._known) <= IN_ALL // len(kinds)
+
+
+def test_which_of_two_claims_is_allocated_matters_to_what_fits() -> None:
+    """One of them may have any device, the other a single one: the node had the same use before and after."""
+    d = DeviceDriver([make_node("n1", "s1/l1", gpus=0)], 5)
+    d.claim("any", asking(1))
+    d.claim("last", asking(1, selectors=[{"cel": {"expression": "device.attributes['gpu.example.com'].numa == 1"}}]))
+    whole, last = d.claims["default", "any"], d.claims["default", "last"]
+    d.put_claim(taken(whole, "n1", "gpu-4"))
+    pod = make_pod("p")
+    pod.spec.resource_claims = [
+        PodResourceClaim("a", resource_claim_name="any"),
+        PodResourceClaim("b", resource_claim_name="last"),
+    ]
+    d.run(pod)
+    assert not pod.spec.node_name
+    d.put_claim(whole)
+    d.put_claim(taken(last, "n1", "gpu-4"))
+    d.settle(1)
+    d.settle(60)
+    assert pod.spec.node_name == "n1"

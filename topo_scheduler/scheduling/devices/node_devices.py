@@ -377,15 +377,18 @@ class NodeDevices:
     def _fit(self, claims: PodClaims, fits: _Fits, row: int, hardware: int) -> NodeFit:
         once: list[ClaimQuery] = []
         each: list[ClaimQuery] = []
-        for claim, query in zip(claims, fits.queries, strict=True):
+        missing: list[int] = []
+        for number, (claim, query) in enumerate(zip(claims, fits.queries, strict=True)):
             allocation = self.inventory.allocation_of(claim.key) if claim.key is not None else None
             if allocation is None:
                 (each if claim.key is None else once).append(query)
+                missing.append(number)
             elif not self.is_allowed(allocation, row):
                 return NodeFit(0, 0, elsewhere=True)
         pools = self.pools_of(row)
         used = used_of(self.inventory, pools)
-        key = hardware, len(once), use_signature(pools, used)
+        asked = hardware, tuple(missing)
+        key = asked, use_signature(pools, used)
         fit = fits.known.get(key)
         if fit is None:
             candidates = self._candidates(claims, row, fits)
@@ -393,7 +396,7 @@ class NodeDevices:
                 fits.known.clear()
             lost = least_lost(candidates, [*once, *each], used)
             now, reason = _count(candidates, once, each, used)
-            empty = self._fit_empty(fits, (hardware, len(once)), candidates, once, each) if now < NO_LIMIT else now
+            empty = self._fit_empty(fits, asked, candidates, once, each) if now < NO_LIMIT else now
             lack = "" if now or reason else shortage(candidates, [*once, *each])
             fit = fits.known[key] = NodeFit(
                 now, max(now, empty), reason="" if now else reason, shortage=lack, lost=lost
