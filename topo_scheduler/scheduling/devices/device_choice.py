@@ -4,7 +4,7 @@ Filters decide how many pods of a class a node has devices for. This module choo
 node, for all pods of a decision together, so that no device is given twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from topo_scheduler.api.devices import Allocation
@@ -19,7 +19,7 @@ from topo_scheduler.state.devices.claim_writes import ClaimChoice, ExtendedClaim
 from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim
-from topo_scheduler.state.devices.pools import DeviceId
+from topo_scheduler.state.devices.pools import DeviceId, PoolId
 
 
 class DeviceChoiceError(Exception):
@@ -46,7 +46,7 @@ class PlacedPod:
 
 @dataclass(slots=True)
 class _Chosen:
-    """What was given so far: devices in use by row, allocations of shared claims, devices that many nodes can use."""
+    """What was given so far: devices in use by row, allocations of shared claims, devices that matter to many nodes."""
 
     used: dict[int, DevicesInUse] = field(default_factory=dict)
     allocations: dict[ClaimKey, Allocation] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def _allocate(
             raise DeviceChoiceError(f"node {pod.node} has no devices for this pod that are as close as it asks")
     if grants is None:
         raise DeviceChoiceError(f"node {pod.node} has too few devices for all of these pods")
-    _give(pod.row, grants, chosen)
+    _give(pod.row, grants, chosen, {pool.id for pool in candidates.pools if pool.others})
     made = {}
     for number, query, granted in zip(wanted, queries, grants, strict=True):
         key = pod.keys[number]
@@ -136,9 +136,18 @@ def _allocate(
     return made
 
 
-def _give(row: int, grants: Sequence[Sequence[Grant]], chosen: _Chosen) -> None:
+def _give(row: int, grants: Sequence[Sequence[Grant]], chosen: _Chosen, spanning: Container[PoolId]) -> None:
+    """Count granted devices as used, also on other nodes that can use them or that have devices of their pool.
+
+    ``spanning``: pools with devices of several nodes, which may consume the same counters.
+    """
     use(chosen.used[row], grants)
-    if common := [grant for of_claim in grants for grant in of_claim if not grant.device.scope.node]:
+    if common := [
+        grant
+        for of_claim in grants
+        for grant in of_claim
+        if not grant.device.scope.node or (grant.device.counters and grant.device.id[:2] in spanning)
+    ]:
         chosen.everywhere += common
         for other, used in chosen.used.items():
             if other != row:
