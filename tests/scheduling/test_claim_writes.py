@@ -4,7 +4,7 @@ from tests.helpers import make_pod
 from tests.scheduling.device_driver import asking, driver, nodes_of, taken
 from topo_scheduler.api.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.instructions import WriteClaims
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, consumer
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, after, consumer
 
 
 def pool_of(wanted: WriteClaims) -> str:
@@ -140,3 +140,23 @@ def test_a_release_of_a_claim_that_is_gone_by_then_is_not_repeated_without_end()
         after.settle(60)
     releases = [wanted for wanted in after.writes if wanted.pod.uid == pod.metadata.uid]
     assert len(releases) == 1
+
+
+def test_a_claim_that_was_deleted_before_its_write_was_answered_holds_nothing() -> None:
+    d = driver({"s1/l1": 1})
+    pod = d.pod("p", asking(8))
+    d.unanswered = []
+    d.apply(pod)
+    d.step()
+    (wanted,), d.unanswered = d.unanswered, None
+    (write,) = wanted.writes
+    claim = after(write, d.claims[write.key])
+    d.delete(pod)
+    d.drop_claim("p-claim")
+    d.step()
+    d.engine.claims_written(wanted.pod.uid, [(write, claim)], "", d.now)
+    d.settle(10)
+    other = d.pod("q", asking(8))
+    d.run(other)
+    assert other.spec.node_name
+    assert ("default", "p-claim") not in d.engine.world.inventory.claims

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
 from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
@@ -206,7 +208,7 @@ class ClaimBinding:
                 # The watch reports when it is gone. Look again: the claim may not have been listed when this was asked.
                 self._release_again([write.key], now + RELEASE_AGAIN_SECONDS)
                 continue
-            self._inventory.put(self._inventory.claims, write.key, claim)
+            self._keep(write, claim)
             if isinstance(write, ReleaseClaim):
                 self._releasing.pop(write.key, None)
                 self.release_due.pop(write.key, None)
@@ -229,6 +231,15 @@ class ClaimBinding:
         else:
             failed = [key for key in own.keys if key in self._releasing or key in self.release_due]
             self._release_again(failed, now + RELEASE_AGAIN_SECONDS)
+
+    def _keep(self, write: ClaimWrite, claim: ResourceClaim) -> None:
+        """Keep a claim as it is after a write, unless the watch has reported meanwhile that it was deleted."""
+        known = self._inventory.claims.get(write.key)
+        if known is not None and known.metadata.uid == claim.metadata.uid:
+            claim = msgspec.structs.replace(claim, spec=known.spec)  # it never changes, and is cut to its caps
+        elif not isinstance(write, CreateClaim):
+            return
+        self._inventory.put(self._inventory.claims, write.key, claim)
 
     def _release_again(self, keys: Iterable[ClaimKey], at: float) -> None:
         for key in keys:
