@@ -109,7 +109,7 @@ class _Position:
 
     claim: int
     request: int
-    alternative: int = -1
+    alternative: int = 0
     found: int = 0
     start: int = 0
 
@@ -230,21 +230,32 @@ class _Search:
     # ------------------------------------------------------------ search
 
     def _next(self, at: _Position) -> bool:
-        """Find all devices from a position on; return whether that succeeded. If not, nothing changed."""
+        """Find all devices from the beginning of a request on; return whether that succeeded.
+
+        If not, nothing changed, and it is remembered what failed. A pod may have 256 requests for one device each. So
+        each takes two calls on the stack and no more: `_next` and `_devices`.
+        """
+        while at.claim < len(self._claims) and at.request >= len(self._claims[at.claim].requests):
+            at = _Position(at.claim + 1, 0)
         if at.claim >= len(self._claims):
             return True
-        requests = self._claims[at.claim].requests
-        if at.request >= len(requests):
-            return self._next(_Position(at.claim + 1, 0))
-        alternatives = requests[at.request]
-        if at.alternative < 0:
-            return self._any_alternative(at, len(alternatives))
-        query = alternatives[at.alternative]
+        self._begun += 1
+        state = self._state(at) if self._begun > REQUESTS_WITHOUT_MEMORY else None
+        if state is not None and state in self._dead_ends:
+            return False
+        for number in range(len(self._claims[at.claim].requests[at.request])):
+            if self._devices(_Position(at.claim, at.request, number)):
+                return True
+        if state is not None and len(self._dead_ends) < MAX_DEAD_ENDS:
+            self._dead_ends.add(state)
+        return False
+
+    def _devices(self, at: _Position) -> bool:
+        """Find the next device of a request and all after it; return whether that succeeded."""
+        query = self._claims[at.claim].requests[at.request][at.alternative]
         count = self._count(query)
         if count == 0:
             return False
-        if at.found >= count:
-            return self._next(_Position(at.claim, at.request + 1))
         if len(self._grants[at.claim]) + count - at.found > MAX_RESULTS:
             return False
         candidates = self._candidates_of(query)
@@ -259,22 +270,14 @@ class _Search:
                 continue
             if not self._take(at.claim, query, candidate):
                 continue
-            if self._next(_Position(at.claim, at.request, at.alternative, at.found + 1, index + 1)):
+            if at.found + 1 < count:
+                found = self._devices(_Position(at.claim, at.request, at.alternative, at.found + 1, index + 1))
+            else:
+                found = self._next(_Position(at.claim, at.request + 1))
+            if found:
                 return True
             self._give_back(at.claim, query, candidate)
             failed.add(self._kind(query, candidate.device))
-        return False
-
-    def _any_alternative(self, at: _Position, alternatives: int) -> bool:
-        """Find all devices from the beginning of a request on, unless that failed before in a like state."""
-        self._begun += 1
-        state = self._state(at) if self._begun > REQUESTS_WITHOUT_MEMORY else None
-        if state is not None and state in self._dead_ends:
-            return False
-        if any(self._next(_Position(at.claim, at.request, number)) for number in range(alternatives)):
-            return True
-        if state is not None and len(self._dead_ends) < MAX_DEAD_ENDS:
-            self._dead_ends.add(state)
         return False
 
     def _state(self, at: _Position) -> object:
