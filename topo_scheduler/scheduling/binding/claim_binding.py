@@ -27,6 +27,7 @@ from topo_scheduler.state.devices.claim_writes import (
     consumer,
 )
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
+from topo_scheduler.state.devices.overdrawn import is_overdrawn
 
 RELEASE_AGAIN_SECONDS: Final = 5.0
 """Pause before a release that failed is repeated."""
@@ -135,14 +136,16 @@ class ClaimBinding:
         return self._decisions.holds_back(uid)
 
     def contested(self, uid: str) -> str:
-        """Return which device of a decided pod another claim has too, or an empty string."""
+        """Return which device of a decided pod another claim has too, or what it consumes; or an empty string."""
         for key, allocation in self._inventory.held_by(uid).items():
             for result in allocation.devices.results:
-                if result.admin_access or result.share_id is not None:
+                if result.admin_access:
                     continue
                 device = (result.driver, result.pool, result.device)
-                if any(other != key for other in self._inventory.users_of(device)):
+                if result.share_id is None and any(other != key for other in self._inventory.users_of(device)):
                     return "/".join(device)
+                if is_overdrawn(self._inventory, device):
+                    return f"{'/'.join(device)}, or a part of what it consumes,"
         return ""
 
     # ------------------------------------------------------------ writes and their results
