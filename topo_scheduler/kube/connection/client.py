@@ -41,7 +41,7 @@ from topo_scheduler.kube.connection.errors import (
     is_missing,
 )
 from topo_scheduler.kube.connection.fence import Fence, FencedBody
-from topo_scheduler.kube.connection.nesting import decoded
+from topo_scheduler.kube.connection.odd_json import REFUSED, decoded
 from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.transport import Connection, Transport
 
@@ -423,7 +423,7 @@ def names_kind(answer: bytes) -> bool:
         return True
     try:
         return len(answer) > CHECKED_BYTES or bool(decoded(_kinded.decode, answer).kind)
-    except msgspec.DecodeError:
+    except REFUSED:
         return False
 
 
@@ -431,7 +431,7 @@ def decode(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:
     """Decode an answer; raises ``Undecodable``."""
     try:
         return decoded(decoder.decode, answer)
-    except msgspec.DecodeError as error:
+    except REFUSED as error:
         raise Undecodable(f"{error} (in an answer of {len(answer)} bytes)") from error
 
 
@@ -457,7 +457,7 @@ def _describe(error: Exception, timeout: float | None = None) -> str:
 def _refusal(request: str, code: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
     try:
         status = decoded(_status.decode, answer)
-    except msgspec.DecodeError:  # plain text from a proxy, or from the server's overload filter
+    except REFUSED:  # plain text from a proxy, or from the server's overload filter
         status = Status(message=answer[:500].decode(errors="replace").strip())
     status.code = code
     status.reason = status.reason or _phrase(code)

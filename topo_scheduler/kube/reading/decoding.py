@@ -2,8 +2,8 @@
 
 Usually one typed pass over the bytes suffices. If it fails, the codec splits the input into raw items and decodes
 each one. An item that still fails is returned as :class:`Bad`, never raised. A null is read as an absent field, as
-Go reads it: API servers write null for empty lists. Of what is nested too deeply for the decoders, the deepest levels
-are cut. Input that is not JSON at all (truncated, or an HTML page) raises ``Undecodable``.
+Go reads it: API servers write null for empty lists. What API servers take and decoders refuse is read as Go reads it,
+too: see `odd_json`. Input that is not JSON at all (truncated, or an HTML page) raises ``Undecodable``.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject, Status
 from topo_scheduler.kube.connection.errors import Undecodable
-from topo_scheduler.kube.connection.nesting import without_deep_values
+from topo_scheduler.kube.connection.odd_json import REFUSED, decoded, readable
 from topo_scheduler.kube.connection.resources import Object, Resource
 
 T = TypeVar("T", bound=Object)
@@ -86,9 +86,9 @@ class Codec(Generic[T]):
                 not decoded, which takes a tenth of the time.
         """
         try:
-            return self._read_page(answer, is_known)
-        except RecursionError:
-            return self._read_page(without_deep_values(answer), is_known)
+            return decoded(lambda text: self._read_page(text, is_known), answer)
+        except REFUSED as error:
+            raise Undecodable(f"list of {self._resource.described}: {error}") from error
 
     def _read_page(
         self, answer: bytes, is_known: Callable[[ObjectMeta], bool] | None
@@ -102,12 +102,7 @@ class Codec(Generic[T]):
                 return page.metadata, _cut(items, SLICE_BYTES * len(items) // max(1, len(answer)))
             except msgspec.ValidationError:
                 pass
-            except msgspec.DecodeError as error:
-                raise Undecodable(f"list of {self._resource.described}: {error}") from error
-        try:
-            raw = _raw_page.decode(answer)
-        except msgspec.DecodeError as error:
-            raise Undecodable(f"list of {self._resource.described}: {error}") from error
+        raw = _raw_page.decode(answer)
         return raw.metadata, self._slices(self._items(raw), is_known)
 
     def one(self, answer: bytes) -> T:
@@ -118,15 +113,15 @@ class Codec(Generic[T]):
         """
         try:
             return self._named(self._decoded(answer))
-        except _BROKEN as error:
+        except REFUSED as error:
             raise Undecodable(f"{self._resource.described}: {error}") from error
 
     def event(self, line: bytes) -> tuple[str, Decoded[T] | Status]:
         """Return the type and the object of a watch event; for an ERROR event, the ``Status``."""
         try:
-            return self._read_event(line)
-        except RecursionError:
-            return self._read_event(without_deep_values(line))
+            return decoded(self._read_event, line)
+        except REFUSED as error:
+            raise Undecodable(f"watch of {self._resource.described}: {error}") from error
 
     def _read_event(self, line: bytes) -> tuple[str, Decoded[T] | Status]:
         try:
@@ -135,14 +130,9 @@ class Codec(Generic[T]):
                 return event.type, self._named(event.object)
         except msgspec.ValidationError:
             pass
-        except msgspec.DecodeError as error:
-            raise Undecodable(f"watch of {self._resource.described}: {error}") from error
-        try:
-            raw = _raw_event.decode(line)
-            if raw.type == "ERROR":
-                return raw.type, _status.decode(_bytes(raw.object))
-        except msgspec.DecodeError as error:
-            raise Undecodable(f"watch of {self._resource.described}: {error}") from error
+        raw = _raw_event.decode(line)
+        if raw.type == "ERROR":
+            return raw.type, _status.decode(_bytes(raw.object))
         if raw.type not in _TYPES:
             raise Undecodable(f"watch of {self._resource.described}: {raw.type!r} is not a type of event")
         return raw.type, self._item(_bytes(raw.object))
@@ -174,18 +164,20 @@ class Codec(Generic[T]):
     def _item(self, raw: msgspec.Raw | bytes) -> Decoded[T]:
         try:
             return self._named(self._decoded(raw))
-        except _BROKEN as error:
+        except REFUSED as error:
             problem = str(error)
         try:
             return Bad(_partial.decode(raw).metadata, problem)
-        except _BROKEN:
+        except REFUSED:
             return Bad(ObjectMeta(), problem)
 
     def _decoded(self, raw: msgspec.Raw | bytes) -> T:
         try:
             return decode_object(self._object, raw)
-        except RecursionError:
-            return decode_object(self._object, without_deep_values(bytes(memoryview(raw))))
+        except REFUSED as error:
+            if isinstance(error, msgspec.ValidationError):
+                raise
+            return decode_object(self._object, readable(bytes(memoryview(raw))))
 
     def _named(self, item: T) -> T:
         """Set the kind: items of a list carry none, and metadata-only objects carry that of their envelope."""
@@ -221,7 +213,7 @@ def without_nulls(value: Any) -> Any:
 def _metadata_of(raw: msgspec.Raw) -> ObjectMeta | None:
     try:
         return _partial.decode(raw).metadata
-    except _BROKEN:
+    except REFUSED:
         return None
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import PartialObject
+from topo_scheduler.kube.connection.odd_json import REFUSED
 from topo_scheduler.kube.connection.resources import Object, Resource
 
 _KUBEFLOW: Final = ("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob")
@@ -57,7 +58,7 @@ def halted(resource: Resource[Any], item: Object) -> str:
         return ""
     try:
         spec = _decoder.decode(item.spec)
-    except (msgspec.DecodeError, RecursionError):  # nested as deeply as could just be read before
+    except REFUSED:  # nested as deeply as could just be read before
         return ""
     name = f"{resource.kind} {item.metadata.name}"
     field = _FIELDS[resource.group, resource.kind]

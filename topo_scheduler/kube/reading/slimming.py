@@ -13,7 +13,7 @@ from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, NodeSelector
 from topo_scheduler.api.storage import PersistentVolumeClaim
-from topo_scheduler.kube.connection.nesting import is_deeper
+from topo_scheduler.kube.connection.odd_json import is_deeper
 
 MAX_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""

@@ -46,6 +46,7 @@ from topo_scheduler.kube.connection.errors import (
     is_missing,
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.odd_json import REFUSED
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.retrying import Slot, retried
 
@@ -116,8 +117,6 @@ class _Identity(Base):
 _page = msgspec.json.Decoder(_MigrationPage)
 _head = msgspec.json.Decoder(_Head)
 _identity = msgspec.json.Decoder(_Identity)
-_BROKEN: Final = (msgspec.DecodeError, RecursionError)
-"""Errors that decoders raise; RecursionError for input nested too deeply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ class MigrationWriter:
         async for raw in self._pages(IDENTITIES.accept(listing=True)):
             try:
                 yield _identity.decode(raw).metadata
-            except _BROKEN as error:
+            except REFUSED as error:
                 logger.warning("a Migration is left out: its metadata can't be read: %s", error)
 
     async def read(self, namespace: str, name: str) -> Migration | Unreadable:
@@ -299,7 +298,7 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
     """Return a Migration; or its identity if it does not decode or exceeds the caps, which is logged."""
     try:
         migration = _migration.decode(raw)
-    except _BROKEN as error:
+    except REFUSED as error:
         unreadable = _unreadable(raw, str(error))
     else:
         why = beyond_caps(migration)
@@ -362,7 +361,7 @@ def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:
     for decoder in (_head, _identity):
         try:
             head = decoder.decode(raw)
-        except _BROKEN:
+        except REFUSED:
             continue
         meta = head.metadata
         return Unreadable(

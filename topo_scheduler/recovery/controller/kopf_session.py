@@ -5,7 +5,7 @@ such an answer counts as a failed request.
 
 kopf reads whole pages into dictionaries, with the same page size for each kind. Hundreds of nodes per page are fine.
 But a tenant can create any number of Migrations, each as large as etcd accepts. Their metadata may be nested more
-deeply than Python decodes.
+deeply than Python decodes: see `odd_json`.
 """
 
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ from aiohttp import (
 )
 
 from topo_scheduler.kube.connection.client import names_kind
-from topo_scheduler.kube.connection.nesting import decoded, without_deep_values
+from topo_scheduler.kube.connection.odd_json import decoded, readable
 from topo_scheduler.kube.connection.transport import Connection
 from topo_scheduler.kube.writing.migrations import IDENTITIES
 
@@ -83,12 +83,12 @@ async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> C
         if listing:
             _without_null_items(response)
         else:
-            response.content = _ShallowLines(response.content)  # type: ignore[assignment]
+            response.content = _ReadableLines(response.content)  # type: ignore[assignment]
     return response
 
 
-class _ShallowLines:
-    """The lines of a watch, cut where they are nested too deeply."""
+class _ReadableLines:
+    """The lines of a watch as decoders take them."""
 
     def __init__(self, content: StreamReader) -> None:
         self._content = content
@@ -103,7 +103,7 @@ class _ShallowLines:
         async for data in self._content.iter_chunked(size):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                yield without_deep_values(line) + b"\n"
+                yield readable(line) + b"\n"
         yield rest
 
 

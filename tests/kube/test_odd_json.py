@@ -1,4 +1,4 @@
-"""JSON that is nested too deeply is cut where nothing is read, in time that grows with its length only."""
+"""JSON that API servers take and decoders refuse is read as Go reads it, in time that grows with its length only."""
 
 import json
 import time
@@ -10,7 +10,9 @@ from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import decode, names_kind
 from topo_scheduler.kube.connection.errors import Undecodable
-from topo_scheduler.kube.connection.nesting import MAX_DEPTH, is_deeper, without_deep_values
+from topo_scheduler.kube.connection.odd_json import MAX_DEPTH, is_deeper, readable, without_deep_values
+from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
+from topo_scheduler.kube.reading.decoding import Codec
 
 
 def nested(levels: int, inside: object = 1) -> object:
@@ -68,3 +70,47 @@ def test_a_claim_keeps_its_devices_whatever_its_configuration() -> None:
     assert claim.status.allocation.devices.results[0].device == "gpu-0"
     assert claim.spec.devices.config[0].opaque is not None
     assert is_deeper(claim.spec.devices.config[0].opaque.parameters, MAX_DEPTH // 2)
+
+
+ODD = {
+    rb'"\ud800"': "\ufffd",
+    rb'"\udc00\ud800x"': "\ufffd\ufffdx",
+    rb'"\ud83d\ude00\\ud800"': "\U0001f600\\ud800",
+    rb'"\\\ud800"': "\\\ufffd",
+    b'"a\xffb"': "a\ufffdb",
+    b'"\xed\xa0\x80"': "\ufffd\ufffd\ufffd",
+}
+"""What a real API server (1.36) keeps in the configuration of a claim as it was written, and what Go reads."""
+
+
+@pytest.mark.parametrize("written", ODD)
+def test_odd_characters_are_read_as_go_reads_them(written: bytes) -> None:
+    assert json.loads(readable(b'{"a":' + written + b"}")) == {"a": ODD[written]}
+
+
+@pytest.mark.parametrize("written", ODD)
+def test_a_claim_with_odd_characters_hides_no_others(written: bytes) -> None:
+    """Bytes that are no UTF-8 even ended the daemon."""
+    config = b'"config":[{"opaque":{"driver":"d","parameters":{"a":' + written + b"}}}]"
+    odd = b'{"metadata":{"name":"odd","resourceVersion":"1"},"spec":{"devices":{' + config + b"}}}"
+    beside = b'{"metadata":{"name":"beside","resourceVersion":"2"},"status":{"devices":null}}'
+    codec = Codec(RESOURCE_CLAIMS)
+    for items in (odd, odd + b"," + beside, beside + b"," + odd):
+        listed = b'{"kind":"ResourceClaimList","metadata":{"resourceVersion":"3"},"items":[' + items + b"]}"
+        found = [item for part in codec.page(listed)[1] for item in part]
+        assert {"odd"} <= {item.metadata.name for item in found} <= {"odd", "beside"}
+        assert all(isinstance(item, ResourceClaim) for item in found)
+    for claim in (codec.one(odd), codec.event(b'{"type":"ADDED","object":' + odd + b"}")[1]):
+        assert isinstance(claim, ResourceClaim)
+        assert claim.spec.devices.config[0].opaque is not None
+        assert claim.spec.devices.config[0].opaque.parameters == {"a": ODD[written]}
+
+
+def test_what_is_no_json_is_still_undecodable() -> None:
+    for text in (b"<html>\xff</html>", b'{"a":"\xff', rb'{"a":"\ud800', b"\xff" * 1000, b""):
+        with pytest.raises(Undecodable):
+            Codec(RESOURCE_CLAIMS).page(text)
+        with pytest.raises(Undecodable):
+            Codec(RESOURCE_CLAIMS).event(text)
+        with pytest.raises(Undecodable):
+            decode(msgspec.json.Decoder(ResourceClaim), text)

@@ -1,28 +1,48 @@
-"""JSON that is nested too deeply for the decoders: what is deeper than any field with a reader is cut.
+"""JSON that the API server takes and gives back, but that Python's decoders refuse: it is read as Go reads it.
 
-Tenants can write such objects: the API server takes 10,000 levels in ``metadata.managedFields`` and in the opaque
-configuration of claims, and Python's decoders about 1,000. Without a cut, one object would keep all others of its kind
-from being listed.
+Tenants can write such objects. ``metadata.managedFields`` and the opaque configuration of claims may be nested 10,000
+levels deep, and Python's decoders take about 1,000. That configuration may also have bytes that are no UTF-8, and
+halves of surrogate pairs. Unless they are read nevertheless, one object keeps all others of its kind from being listed.
 """
 
 import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 128
 """Levels of arrays and objects that are kept. Objects with readers have about 20, those of a list two more."""
+REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoders raise for such JSON, and for what is none."""
 _TO_BRACKET: Final = re.compile(rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
 """Everything up to the next bracket outside of texts, without going back: linear in the length of any input."""
+_ESCAPE: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+"""A surrogate pair, half of one, or another escape sequence; of these the half is a group."""
 
 
 def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Return what a decoder makes of a text; one that is nested too deeply for it is cut before."""
+    """Return what a decoder makes of a text; if it refuses it for another reason than types, of `readable` text.
+
+    Raises:
+        DecodeError: it is no JSON, or it does not fit the type.
+    """
     try:
         return decode(text)
-    except RecursionError:
-        return decode(without_deep_values(text))
+    except msgspec.ValidationError:
+        raise
+    except REFUSED:
+        return decode(readable(text))
+
+
+def readable(text: bytes) -> bytes:
+    """Return JSON without what decoders refuse: the deepest levels are null, and odd characters U+FFFD."""
+    shallow = without_deep_values(text).decode(errors="replace").encode()
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], shallow)
 
 
 def without_deep_values(text: bytes, most: int = MAX_DEPTH) -> bytes:
