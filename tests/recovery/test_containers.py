@@ -14,7 +14,7 @@ from topo_scheduler.recovery.detection import pod_failures as module
 from topo_scheduler.recovery.planning.joint_planning import Together, _Plan
 from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 
-OTHERS = ("recovery._view", "recovery._control", "recovery.lost_gpus.nodes")
+OTHERS = ("recovery._view", "recovery._control", "recovery.lost_gpus.view")
 """What belongs to the engine."""
 MIGRATIONS = 120
 

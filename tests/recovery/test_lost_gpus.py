@@ -2,9 +2,11 @@
 
 import pytest
 
+from tests.helpers import make_pod
 from tests.recovery.world import World, copies_of
 from topo_scheduler.api.migrations import Cause, Phase
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.state.nodes.resources import GPU
 
 SPEC = RecoverySpec(enabled=True, unhealthyGPUs=True, quarantine=100)
 LEAVES = {"s1/l1": 3}
@@ -74,3 +76,30 @@ def test_a_new_process_notices_it_as_well_and_only_where_it_is_asked_for() -> No
     world.start()
     world.run(30)
     assert world.phases() == [Phase.DONE, Phase.DONE]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_pod_that_its_user_put_on_a_full_node_costs_nobody_a_pod(*, refused: bool) -> None:
+    """Its kubelet refuses it, sooner or later."""
+    world = _two_pods()
+    made = make_pod("made", gpus=8, uid="made", namespace="hostile", node="s1-l1-1")
+    world.add(made)
+    world.run(3)
+    if refused:
+        made.status.phase, made.status.reason = "Failed", "UnexpectedAdmissionError"
+        world.tell_pod("made")
+    world.run(60)
+    assert not world.migrations and not world.evictions
+    assert world.recovery.detection.is_healthy("s1-l1-1")
+    _offer(world, "s1-l1-1", 7)
+    world.run(30)
+    assert {one.spec.cause for one in world.migrations.values()} == {"node s1-l1-1 offers 7 GPUs, but its pods held 8"}
+
+
+@pytest.mark.unrecorded
+def test_room_that_is_kept_for_other_schedulers_is_no_lost_gpu() -> None:
+    world = _two_pods()
+    engine_world = world.d.engine.world
+    engine_world.keep(engine_world.nodes.row_of["s1-l1-1"], ((GPU, 2),))
+    world.run(60)
+    assert not world.migrations

@@ -381,6 +381,7 @@ class World:
         self.d.tried.clear()
         pod.spec.node_name = node
         pod.status.conditions = [PodCondition("PodScheduled", "True")]
+        pod.status.start_time = timestamp(self.now - ran)
         self.tell_pod(name)
         return pod
 

@@ -11,6 +11,7 @@ from topo_scheduler.api.objects import Container, Pod, PodExtendedResourceClaimS
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Preempt, WriteClaims
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.devices.claim_writes import CreateClaim, DeleteClaim, after
 from topo_scheduler.state.devices.extended_resources import extended_claim_name
 from topo_scheduler.state.nodes.resources import GPU
@@ -215,7 +216,7 @@ def test_a_driver_that_vanishes_takes_no_pod_with_it() -> None:
     d.drop_slice(f"{pods[0].spec.node_name}-gpus")
     d.run(pods[1])
     assert sorted(nodes_of(pods)) == ["s1-l1-1", "s1-l1-2"], "the other node is used on"
-    assert LostGPUs(d.engine.world.nodes).problems() == {}
+    assert LostGPUs(SchedulerView(d.engine)).problems() == {}
     d.slices(slice_of(pods[0].spec.node_name))
     d.step()
     assert d.free_gpus(pods[0].spec.node_name) == 0

@@ -54,7 +54,7 @@ class Recovery:
         self._view = view
         self._control = control
         self.pod_failures = pod_failures or PodFailures(view.scheduler_name, spec.pod_failures, epoch, view.decided)
-        self.lost_gpus = LostGPUs(view.nodes)
+        self.lost_gpus = LostGPUs(view)
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
@@ -74,7 +74,7 @@ class Recovery:
         self.migrations.context.spec = spec
         self.pod_failures.configure(spec.pod_failures)
         if not spec.unhealthy_gpus:
-            self.lost_gpus = LostGPUs(self._view.nodes)
+            self.lost_gpus = LostGPUs(self._view)
         self.detection.configure(spec, now)
 
     def relisted(self, existing: Collection[str], now: float) -> None:
