@@ -36,6 +36,18 @@ def test_pods_of_no_scheduler_take_no_room_without_end() -> None:
     assert wait(d, make_pod("second", gpus=8, namespace="victim"), 300) == 0
 
 
+def test_the_end_of_one_wakes_others_at_once() -> None:
+    d = ready()
+    d.apply(nominated("a", "n0"))
+    waits = make_pod("waits", gpus=8)
+    d.run(waits)
+    d.settle(COUNTS_SECONDS)
+    due = d.engine.next_due()
+    assert due is not None and due <= d.now
+    d.settle()
+    assert waits.spec.node_name
+
+
 def test_one_line_names_the_namespace() -> None:
     d = ready(2)
     d.apply(nominated("a", "n0"), nominated("b", "n1"))

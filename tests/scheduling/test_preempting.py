@@ -11,6 +11,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt
+from topo_scheduler.scheduling.preemption.adopted_nominations import COUNTS_SECONDS
 from topo_scheduler.state.pods.pod_groups import Disruption
 
 
@@ -440,6 +441,27 @@ def test_a_new_leader_keeps_the_claim_while_victims_are_going(terminating: bool)
     fresh.delete(low)
     fresh.settle()
     assert fresh.where(high) == {"urgent": "s1-l1-1"}
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_nominations_of_an_earlier_leader_end_where_no_attempt_takes_them_over(*, refused: bool) -> None:
+    """The other members of the gang are gone, or the pod is refused: no attempt would come."""
+    d = fabric_driver({"s1/l1": 2})
+    first, _ = gang(2, name="crew")
+    if refused:
+        first.metadata.annotations["topology.scheduler/gang-size"] = "many"
+    first.status.nominated_node_name = "s1-l1-1"
+    others = [make_pod(f"other-{number}", gpus=8) for number in range(2)]
+    d.apply(first, *others)
+    d.settle()
+    assert len(d.where(*others)) == 1
+    d.settle(COUNTS_SECONDS)
+    due = d.engine.next_due()
+    assert due is not None and due <= d.now, "others need not wait for the next news of the cluster"
+    d.settle()
+    assert len(d.where(*others)) == 2
+    assert [said.node for said in d.said if isinstance(said, Nominate)] == [""]
+    assert not len(d.engine.preempting.nominations)
 
 
 @pytest.mark.unrecorded

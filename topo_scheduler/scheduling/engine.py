@@ -582,7 +582,7 @@ class Engine:
     def next_due(self) -> float | None:
         """Return the time in seconds when `step` must be called next if no fact arrives before; None for never."""
         due = (
-            0.0 if self._not_bound else self.arrivals.reread_due(),
+            0.0 if self._not_bound or self.world.improved else self.arrivals.reread_due(),
             self.queue.next_due(),
             self.requeuer.next_due(),
             self.outcomes.next_due(),

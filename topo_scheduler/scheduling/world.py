@@ -546,6 +546,11 @@ class World:
         for row in self.nodes.row_of.values():
             self._improve(row)
 
+    @property
+    def improved(self) -> bool:
+        """Whether `take_improved` has something to return."""
+        return bool(self._improved) or self._rules_changed
+
     def take_improved(self) -> tuple[Sequence[int], bool]:
         """Return the rows that gained room or changed since the last call, and whether size rules may differ now."""
         rows, changed = sorted(self._improved), self._rules_changed

@@ -24,9 +24,12 @@ from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
     Instruction,
     LogWarning,
+    Nominate,
+    reference,
 )
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
+from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices, Groups
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
@@ -125,6 +128,7 @@ class Preempting:
         self.budgets = Budgets()
         self.nominations = nominations
         self._of_others = NominationsOfOthers(world, nominations)
+        self._adopted = AdoptedNominations()
         self.replacements = replacements
         self._half_gangs = half_gangs
         self.enabled = spec.enabled
@@ -185,18 +189,21 @@ class Preempting:
             if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
                 self.nominations.drop(uid)
                 self._of_others.forget(uid)
+                self._adopted.drop(uid)
                 self._claims.handled.discard(uid)
             elif not ours:
                 self._of_others.applied(pod, now)
             elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
                 # Nominated by a previous process of this scheduler, or by a component that knows of upcoming room.
                 self._claims.handled.add(uid)
-                self.nominations.put(nomination_of(pod, self._world))
+                if self._adopted.put(uid, pod.metadata.namespace, now):
+                    self.nominations.put(nomination_of(pod, self._world))
 
     def pod_deleted(self, uid: str) -> None:
         """Forget a pod that was deleted."""
         self.nominations.drop(uid)
         self._of_others.forget(uid)
+        self._adopted.drop(uid)
         self._claims.pod_deleted(uid)
 
     def forget(self, id_: str) -> None:
@@ -230,6 +237,7 @@ class Preempting:
         seated = {seat.uid for seat in decision.seats}
         for uid in seated:
             self.nominations.drop(uid)
+            self._adopted.drop(uid)
         if self.replacements:
             self.replacements.placed(workload, decision)
         claim = self._claims.get(workload.id)
@@ -524,7 +532,7 @@ class Preempting:
 
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
-        out: list[Instruction] = self._of_others.due(now)
+        out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
         ids = [id_ for id_, at in self._again.items() if at <= now]
         for id_ in ids:
             del self._again[id_]
@@ -548,10 +556,25 @@ class Preempting:
         """Return when `due` must be called next."""
         choice = self._claims.spared.next_end(self._asked)
         again = min(self._again.values(), default=None)
-        times = (again, self._claims.next_due(), choice, self._of_others.next_due())
+        times = (again, self._claims.next_due(), choice, self._of_others.next_due(), self._adopted.next_due())
         return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ internals
+
+    def _end_unclaimed(self, now: float) -> list[Instruction]:
+        """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""
+        out: list[Instruction] = []
+        for uid in self._adopted.due(now):
+            membership = self._workloads.of_pod(uid)
+            claim = self._claims.get(membership[0].id) if membership is not None else None
+            if self.nominations.get(uid) is None or (claim is not None and uid in claim.nodes):
+                self._adopted.drop(uid)
+                continue
+            self._adopted.end(uid, now)
+            self.nominations.drop(uid)
+            if membership is not None:
+                out.append(Nominate(reference(membership[1]), ""))
+        return out
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
         lowest = self.lowest
