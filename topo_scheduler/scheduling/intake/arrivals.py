@@ -29,7 +29,7 @@ from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, 
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods, Siblings
-from topo_scheduler.scheduling.intake.rereading import Rereading
+from topo_scheduler.scheduling.intake.rereading import READ_SECONDS, Rereading
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
@@ -74,8 +74,8 @@ class Arrivals:
         self._unresolved: dict[str, Pod] = {}
         self._newly_unresolved: dict[str, None] = {}
         self._rereading = Rereading()
-        self._changed_above: dict[str, None] = {}
-        """Uids of owners, and keys of PodGroups, that changed since the last step and have pods below them."""
+        self._changed_above: dict[str, dict[str, None]] = {}
+        """Uids of owners, and keys of PodGroups, that changed, by namespace of the pods below to queue."""
         self.outside = OutsidePods()
         self.deciding = False
         """Whether the scheduler decides already. A pod found bound earlier was bound by an earlier process."""
@@ -187,14 +187,21 @@ class Arrivals:
 
     def reread_due(self) -> float | None:
         """Return when `reread` must be called next, 0 if at once; None if it has no pods to read."""
-        return 0.0 if self._changed_above else self._rereading.next_due()
+        times = [self._rereading.due(namespace) for namespace in self._changed_above]
+        if (due := self._rereading.next_due()) is not None:
+            times.append(due)
+        return min(times, default=None)
 
     def is_stale(self, workload: Workload) -> bool:
         """Return whether an object above a pending member changed, and the member was not read again since."""
         return self.rereading and any(self._is_stale(member.uid) for member in workload.at(Stage.PENDING))
 
     def _is_stale(self, uid: str) -> bool:
-        return uid in self._rereading or not self._changed_above.keys().isdisjoint(self._pods.above(uid))
+        if uid in self._rereading or not self._changed_above:
+            return uid in self._rereading
+        pod = self._pods.get(uid)
+        changed = self._changed_above.get(pod.metadata.namespace) if pod is not None else None
+        return changed is not None and not changed.keys().isdisjoint(self._pods.above(uid))
 
     def why_gone(self, uid: str) -> str:
         """Return why a pending pod is about to be deleted, if it was not read again since; empty otherwise."""
@@ -278,8 +285,8 @@ class Arrivals:
 
     def owner_changed(self, uid: str) -> None:
         """Record that an owner, or a PodGroup, appeared or changed: the pending pods below it are read again."""
-        if self._pods.has_below(uid):
-            self._changed_above[uid] = None
+        for namespace in self._pods.namespaces_below(uid):
+            self._changed_above.setdefault(namespace, {})[uid] = None
 
     def reread(self, now: float, clock: Callable[[], float]) -> None:
         """Read again the pods above which something changed, for a few milliseconds."""
@@ -288,12 +295,22 @@ class Arrivals:
             if (pod := self._pods.get(uid)) is not None:
                 self.understand(pod, now)
 
-        changed, self._changed_above = self._changed_above, {}
-        for owner in changed:
-            with guard(f"pods below {owner}", self._out, Activity.UNDERSTANDING):
-                for pod in self._pods.below(owner):
-                    self._rereading.put(pod)
+        self._queue_changed(now, clock)
         self._rereading.read(understand_again, now, clock)
+
+    def _queue_changed(self, now: float, clock: Callable[[], float]) -> None:
+        """Queue the pods below objects that changed, for a few milliseconds: namespaces that do not rest, in turn."""
+        began, changed = clock(), self._changed_above
+        while changed and (namespace := next((name for name in changed if self._rereading.due(name) <= now), None)):
+            owners = changed.pop(namespace)
+            owner = next(iter(owners))
+            del owners[owner]
+            if owners:
+                changed[namespace] = owners  # after the other namespaces
+            with guard(f"pods below {owner}", self._out, Activity.UNDERSTANDING):
+                self._rereading.put_below(self._pods.below(owner, namespace), namespace, now)
+            if clock() - began > READ_SECONDS:
+                break
 
     def groups_applied(self, groups: Iterable[PodGroup]) -> None:
         """Record PodGroups that appeared or changed."""

@@ -34,7 +34,8 @@ class PendingPods:
         self.limits = limits
         self._pods: dict[str, Pod] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
-        self._below: dict[str, set[str]] = {}
+        self._below: dict[str, dict[str, set[str]]] = {}
+        """Uids of the pods below each owner, by namespace of the pods: a tenant chooses the uid of an owner."""
         self._counts: Counter[str] = Counter()
         self._bytes: dict[str, int] = {}
         self._bytes_of: Counter[str] = Counter()
@@ -69,7 +70,7 @@ class PendingPods:
         self._all_bytes += size
         self._owners[uid] = tuple(dict.fromkeys(owners))
         for owner in self._owners[uid]:
-            self._below.setdefault(owner, set()).add(uid)
+            self._below.setdefault(owner, {}).setdefault(namespace, set()).add(uid)
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
@@ -85,7 +86,9 @@ class PendingPods:
             del self._counts[namespace], self._bytes_of[namespace]
         for owner in self._owners.pop(uid):
             below = self._below[owner]
-            below.discard(uid)
+            below[namespace].discard(uid)
+            if not below[namespace]:
+                del below[namespace]
             if not below:
                 del self._below[owner]
 
@@ -124,9 +127,13 @@ class PendingPods:
         """Return the uids of the known owners of a pending pod."""
         return self._owners.get(uid, ())
 
-    def below(self, owner: str) -> list[Pod]:
-        """Return the pending pods below an owner, in order of uid."""
-        return [self._pods[uid] for uid in sorted(self._below.get(owner, ()))]
+    def namespaces_below(self, owner: str) -> list[str]:
+        """Return the namespaces that have pending pods below an owner."""
+        return list(self._below.get(owner, ()))
+
+    def below(self, owner: str, namespace: str) -> list[Pod]:
+        """Return the pending pods of a namespace below an owner, in order of uid."""
+        return [self._pods[uid] for uid in sorted(self._below.get(owner, {}).get(namespace, ()))]
 
 
 class Siblings:

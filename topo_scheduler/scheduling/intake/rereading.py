@@ -2,11 +2,11 @@
 
 Thousands of pods may be below one owner, PodGroup or namespace, and their tenant may edit it many times a second. Each
 pod is queued once, however often the objects above it change. In the long run a namespace gets a part of a core for
-this. Pods that are queued are not placed, so only its own pods wait.
+reading its pods and for queueing them. Pods that wait for that are not placed, so only its own pods wait.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +14,16 @@ from topo_scheduler.api.objects import Pod
 
 READ_SECONDS: Final = 0.005
 """Seconds of one step, by its clock, after which the rest of the pods is left for the next step."""
-CLOCK_EVERY_PODS: Final = 8
-"""Pods between two readings of the clock: they take about a millisecond."""
+ORDINARY_SECONDS: Final = 5e-5
+"""Seconds that reading an ordinary pod takes. One with dozens of claims takes longer, and counts as several."""
+MOST_PODS: Final = 200
+"""As how many pods one counts at most: other work may have interrupted its reading."""
 PODS_AT_ONCE: Final = 100_000
-"""Pods of a namespace that are read again without a rest: about five seconds of a core."""
+"""Ordinary pods of a namespace that are read again without a rest: about five seconds of a core."""
 PODS_A_SECOND: Final = 4_000
-"""Pods of a namespace that are read again in the long run: a fifth of a core."""
+"""Ordinary pods of a namespace that are read again in the long run: a fifth of a core."""
+QUEUED_PER_POD: Final = 32
+"""Pods that are queued in the time in which one is read: a pod may be below dozens of objects that are edited."""
 PODS_AFTER_REST: Final = 400
 """Pods that may be read after each rest, so that steps are not due for single pods."""
 MAX_NAMESPACES: Final = 1_024
@@ -39,13 +43,13 @@ class ReadPace:
     def __init__(self) -> None:
         self._shares: OrderedDict[str, _Share] = OrderedDict()
 
-    def take(self, namespace: str, now: float) -> None:
-        """Count one pod."""
+    def take(self, namespace: str, now: float, pods: float = 1) -> None:
+        """Count ordinary pods that are read; of those that are only queued `QUEUED_PER_POD` count as one."""
         share = self._shares.setdefault(namespace, _Share(PODS_AT_ONCE, now))
         self._shares.move_to_end(namespace)
         if len(self._shares) > MAX_NAMESPACES:
             self._shares.popitem(last=False)
-        share.left = min(PODS_AT_ONCE, share.left + PODS_A_SECOND * max(0.0, now - share.at)) - 1
+        share.left = min(PODS_AT_ONCE, share.left + PODS_A_SECOND * max(0.0, now - share.at)) - pods
         share.at = now
         share.rests = share.left < 1
 
@@ -77,6 +81,16 @@ class Rereading:
         self._namespace_of[uid] = namespace
         self._by_namespace.setdefault(namespace, {})[uid] = None
 
+    def put_below(self, pods: Collection[Pod], namespace: str, now: float) -> None:
+        """Queue the pods of a namespace below an object that changed; that counts as reading some of them."""
+        self._pace.take(namespace, now, len(pods) / QUEUED_PER_POD)
+        for pod in pods:
+            self.put(pod)
+
+    def due(self, namespace: str) -> float:
+        """Return from when on pods of a namespace may be read or queued; 0 if it does not rest."""
+        return self._pace.due(namespace)
+
     def drop(self, uid: str) -> None:
         """Forget a pod: it was read, or deleted."""
         namespace = self._namespace_of.pop(uid, None)
@@ -97,19 +111,20 @@ class Rereading:
         Args:
             understand: called with the uid of a pod.
             now: seconds, on the clock of `next_due`.
-            clock: returns seconds; it decides only how many pods are left for the next step.
+            clock: returns seconds; it decides only how many pods are left for later steps.
         """
         if not self._namespace_of:
             return
-        began, count = clock(), 0
+        began = before = clock()
         while namespaces := self._not_resting(now):
             for namespace in namespaces:
                 uid = next(iter(self._by_namespace[namespace]))
                 self.drop(uid)
-                self._pace.take(namespace, now)
                 understand(uid)
-                count += 1
-                if count % CLOCK_EVERY_PODS == 0 and clock() - began > READ_SECONDS:
+                after = clock()
+                took, before = after - before, after
+                self._pace.take(namespace, now, min(MOST_PODS, max(1.0, took / ORDINARY_SECONDS)))
+                if after - began > READ_SECONDS:
                     self._turn(namespace)
                     return
 
