@@ -88,7 +88,7 @@ class World:
         self.backed = BackedResources(self.nodes, devices)
         for key in extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
-        self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
+        self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources, self.inventory)
         self._offers = 0
         self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
         if self.around.gpu_sets is not None:
@@ -234,7 +234,9 @@ class World:
             )
         if not daemon:
             self.wanted(pod, charged)
-        if self.links.pod_bound(pod, trusted=self.claims.may_reserve_bandwidth(pod, amounts), assumed=assumed_here):
+        decided = assumed_here and self.claims.may_be_ours(pod) and self.links.held(uid) is not None
+        trusted = decided or self.claims.may_reserve_bandwidth(pod, amounts)
+        if self.links.pod_bound(pod, trusted=trusted, assumed=assumed_here):
             self.improvements += 1
         if changed and daemon:
             self._change_rules()

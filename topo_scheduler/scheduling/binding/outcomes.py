@@ -62,6 +62,7 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
+from topo_scheduler.state.devices.pod_claims import devices_asked
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
@@ -130,7 +131,9 @@ class Outcomes:
 
     def _may_reserve(self, cls: PodClass) -> bool:
         """Return whether members of a class reserve the bandwidth that their gang asks for."""
-        return cls.bandwidth > 0 or bool(cls.claims) or holds_devices(cls.amounts, self._world.resources)
+        if cls.bandwidth:
+            return True
+        return holds_devices(cls.amounts, self._world.resources) or devices_asked(cls.claims) > 0
 
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []

@@ -19,7 +19,10 @@ from topo_scheduler.api.annotations import (
 from topo_scheduler.api.fractions import written_indexes, written_share
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.sharing import matches
+from topo_scheduler.scheduling.intake.device_claims import named_claims
 from topo_scheduler.scheduling.intake.gpu_annotations import holds_devices
+from topo_scheduler.state.devices.inventory import DeviceInventory
+from topo_scheduler.state.devices.pod_claims import devices_of
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import (
@@ -39,12 +42,15 @@ _BY_ANNOTATION = (GPU, GPU_SHARE)
 class GpuClaims:
     """Resources of bound pods."""
 
-    def __init__(self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable) -> None:
+    def __init__(
+        self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable, inventory: DeviceInventory
+    ) -> None:
         self.permitted: Sequence[str] = ()
         """Names or patterns of namespaces that may have GPUs by annotation only, and bandwidth without GPUs."""
         self._scheduler_name = scheduler_name
         self._nodes = nodes
         self._resources = resources
+        self._inventory = inventory
         self._short: dict[str, Pod] = {}
         """Bound pods by uid that request resources which no node offers: their use of these is not counted."""
 
@@ -75,8 +81,15 @@ class GpuClaims:
         """
         if RESERVED_BANDWIDTH not in pod.metadata.annotations or not self.may_be_ours(pod):
             return False
-        devices = bool(pod.spec.resource_claims) or holds_devices(amounts, self._resources)
+        devices = holds_devices(amounts, self._resources) or self._may_have_claimed(pod)
         return devices or matches(pod.metadata.namespace, self.permitted)
+
+    def _may_have_claimed(self, pod: Pod) -> bool:
+        """Return whether a bound pod may have devices by claims: not if all of them are known to ask for none."""
+        if pod.status.extended_resource_claim_status is not None:
+            return True
+        claims = [self._inventory.claims.get(key) for key in named_claims(pod)]
+        return any(claim is None or devices_of(claim.spec) for claim in claims)
 
     def amounts(self, pod: Pod, known: LedgerEntry | None = None) -> dict[int, int]:
         """Return what a bound pod holds by resource column, including GPUs that none of its limits names.

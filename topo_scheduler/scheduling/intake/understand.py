@@ -36,6 +36,7 @@ from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.model.segments import segment_of
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.devices.inventory import DeviceInventory
+from topo_scheduler.state.devices.pod_claims import devices_asked
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
@@ -207,8 +208,8 @@ def understand(
     if devices.claims:
         cls = replace(cls, claims=devices.claims)
     # Nothing would limit on how many nodes pods without devices reserve bandwidth.
-    alone = cls.bandwidth and not devices.claims and not holds_devices(cls.amounts, resources)
-    if alone and (ineffective := bandwidth_alone(pod.metadata.namespace, permitted)):
+    alone = cls.bandwidth and not (devices_asked(cls.claims) or holds_devices(cls.amounts, resources))
+    if alone and not devices.problem and (ineffective := bandwidth_alone(pod.metadata.namespace, permitted)):
         cls = replace(cls, bandwidth=0)
         warnings.append((Reason.ANNOTATION, ineffective))
     if len(devices.compute_domains) > 1:

@@ -40,12 +40,16 @@ def encoded(spec: ResourceClaimSpec) -> bytes:
 
 def devices_asked(claims: Iterable[PodClaim]) -> int:
     """Return how many devices claims ask for at least; a request for all devices counts as two."""
+    return sum(devices_of(claim.specification) for claim in claims)
+
+
+def devices_of(specification: ResourceClaimSpec) -> int:
+    """Return the same of one specification: none if it has no requests, which the API server lets pass."""
     total = 0
-    for claim in claims:
-        for request in claim.specification.devices.requests:
-            alternatives = request.first_available or ([request.exactly] if request.exactly is not None else [])
-            counts = (2 if entry.allocation_mode == ALL_DEVICES else max(1, entry.count) for entry in alternatives)
-            total += min(counts, default=0)
+    for request in specification.devices.requests:
+        alternatives = request.first_available or ([request.exactly] if request.exactly is not None else [])
+        counts = (2 if entry.allocation_mode == ALL_DEVICES else max(1, entry.count) for entry in alternatives)
+        total += min(counts, default=0)
     return total
 
 
