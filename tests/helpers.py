@@ -148,6 +148,7 @@ def make_job(
     completions: int | None = None,
     indexed: bool = False,
     succeeded: int = 0,
+    failed_indexes: str = "",
     namespace: str = "default",
     annotations: Mapping[str, str] | None = None,
 ) -> Job:
@@ -155,7 +156,7 @@ def make_job(
     return Job(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}", annotations=ours(annotations)),
         spec=JobSpec(parallelism, completions, "Indexed" if indexed else "NonIndexed"),
-        status=JobStatus(succeeded=succeeded),
+        status=JobStatus(succeeded=succeeded, failed_indexes=failed_indexes),
     )
 
 

@@ -298,6 +298,26 @@ async def test_a_job_that_runs_no_more_pods_takes_those_with_it_that_it_has(chan
             assert not (await owners.complete(pod)).gone
 
 
+@virtual_time
+async def test_indexes_that_fail_for_good_are_news_and_of_them_only_the_number_is_kept() -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "job", spec={"template": POD_TEMPLATE})
+        changed: list[str] = []
+        owners = OwnerDirectory(w.client, on_change=changed.append, clock=now)
+        jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
+        async with running(jobs.run()):
+            await jobs.synced.wait()
+            failed = {"failedIndexes": ",".join(map(str, range(1, 2_000, 2)))}
+            w.server.store.modify(
+                "jobs.batch", "job", "default", lambda obj: {**obj, "status": failed}, subresource="status"
+            )
+            await asyncio.sleep(1)
+            (link,) = (await owners.complete(metadata_owned_by(controller_reference(job)))).owners
+            assert changed == [job["metadata"]["uid"]]
+            assert link.job is not None and link.job.status.failed_index_count == 1_000
+            assert len(link.job.status.failed_indexes) < 10
+
+
 NO_ROLES_YET = Refuse(403, message='rays is forbidden: User "topo" cannot get resource "rayclusters"')
 
 

@@ -355,6 +355,19 @@ class JobStatus(Base):
     active: int = 0
     start_time: str | None = None
     conditions: list[ConditionStatus] = []
+    failed_indexes: str = ""
+    """Indexes that failed for good, such as ``1,3-5``, of a Job with ``backoffLimitPerIndex``."""
+
+    @property
+    def failed_index_count(self) -> int:
+        """Number of indexes that failed for good."""
+        ranges = [part.partition("-") for part in self.failed_indexes.split(",")]
+        bounds = [(first, last or first) for first, _, last in ranges if _is_index(first) and _is_index(last or first)]
+        return sum(max(0, int(last) - int(first) + 1) for first, last in bounds)
+
+
+def _is_index(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) < 10
 
 
 class Job(ApiObject):

@@ -124,8 +124,10 @@ def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
 
 
 def _slimmed(job: Job) -> Job:
-    """Keep only the conditions of a Job that mark it as over."""
+    """Keep only the conditions of a Job that mark it as over, and of its failed indexes only their number."""
     job.status.conditions = [condition for condition in job.status.conditions if condition.type in _OVER]
+    count = job.status.failed_index_count
+    job.status.failed_indexes = f"0-{count - 1}" if count else ""
     return job
 
 
@@ -179,7 +181,8 @@ def _size(job: Job | None) -> tuple[object, ...] | None:
         return None
     deadline = job.spec.active_deadline_seconds
     limit = () if deadline is None else (deadline, job.status.start_time)
-    return (job.spec.parallelism, job.spec.completions, job.status.succeeded, *limit)
+    status = job.status
+    return (job.spec.parallelism, job.spec.completions, status.succeeded, status.failed_indexes, *limit)
 
 
 def group_kind(reference: OwnerReference) -> tuple[str, str]:

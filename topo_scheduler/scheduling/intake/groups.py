@@ -294,10 +294,15 @@ def controller_id(pod: Pod, controller: OwnerReference) -> str:
 
 
 def left_of(job: Job | None) -> int:
-    """Return the maximum of pods that a Job may still have: it creates none to replace those that succeeded."""
-    if job is None or job.spec.completions is None or not job.status.succeeded:
+    """Return the maximum of pods that a Job may still have: none for those that succeeded, or failed for good."""
+    if job is None or job.spec.completions is None or not _over(job):
         return MAX_GANG_PODS
-    return max(1, job.spec.completions - job.status.succeeded)
+    return max(1, job.spec.completions - _over(job))
+
+
+def _over(job: Job) -> int:
+    """Return how many pods of a Job have succeeded, and how many of its indexes have failed for good."""
+    return job.status.succeeded + job.status.failed_index_count
 
 
 def _too_large(size: int, job: Job | None) -> str:
@@ -325,7 +330,7 @@ def job_size(job: Job | None) -> int | None:
         return None
     if spec.completions is None:
         return max(1, spec.parallelism)
-    return max(1, min(spec.parallelism, spec.completions - job.status.succeeded))
+    return max(1, min(spec.parallelism, spec.completions - _over(job)))
 
 
 # ---------------------------------------------------------------- small parts
