@@ -45,6 +45,25 @@ def test_a_smaller_job_moves_so_that_the_gang_keeps_its_leaf() -> None:
     world.check()
 
 
+def test_a_migration_that_only_says_that_it_makes_room_holds_up_no_gang() -> None:
+    world = _full_leaf()
+    for number in (1, 2):
+        world.put(f"full-{number}", f"s1-l2-{number}", 8, bare=True)
+    world.fail(world.nodes_of("g")["g-1"])
+    world.run(30)
+    (waits,) = world.migrations
+    world.put("h", "s1-l2-1", 0, namespace="hostile")
+    world.request("h", "h", namespace="hostile", makesRoomFor=waits, avoid=["s1"])
+    world.run(5)
+    assert world.phases() == [Phase.PLANNED, Phase.PLANNED]
+    for number in (1, 2):
+        del world.pods[f"full-{number}"]
+        world.tell_pod(f"full-{number}")
+    world.run(60)
+    assert world.migrations[waits].phase is Phase.DONE
+    world.check()
+
+
 def test_while_kernels_are_compiled_nobody_waits_who_needs_no_search() -> None:
     world = World(FORCED, {"s1/l1": 4, "s1/l2": 2, "s2/l1": 4})
     world.gang("g", 3)

@@ -108,3 +108,23 @@ def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> 
     world.request("ask", "b")
     world.run(20)
     assert world.migrations["default/ask"].phase is Phase.DONE
+
+
+def test_a_migration_of_other_pods_ends_no_move_for_a_pending_gang() -> None:
+    config = (
+        "{recovery: {enabled: true, defragmentation: {enabled: true}},"
+        " preemption: {enabled: false}, reservation: {enabled: false}}"
+    )
+    world = World(DEFRAGMENTS, {"s1/l1": 2, "s1/l2": 2}, config)
+    for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
+        world.put(name, node, 2)
+    world.gang("g", 2)
+    world.blocked = {"a"}
+    world.run(75)
+    assert world.phases() == [Phase.RESERVING, Phase.EVICTING]
+    room = next(key for key, one in world.migrations.items() if one.phase is Phase.RESERVING)
+    world.put("h", "s1-l2-1", 0, namespace="hostile")
+    world.request("h", "h", namespace="hostile", makesRoomFor=room, avoid=["s1"])
+    world.run(60)
+    assert world.migrations["hostile/h"].phase is Phase.PLANNED
+    assert world.migrations[room].phase is Phase.RESERVING

@@ -67,6 +67,8 @@ class Migrations:
         self.interference = Interference(view, detection)
         self._memory = MigrationMemory()
         self._clock = clock
+        self._begun = False
+        """Whether the first step has begun: all Migrations that existed by then are known."""
         self._left: deque[str] = deque()
         """Keys of Migrations without seats that are tried before the first of them is tried again."""
         self._over: dict[str, tuple[str, str]] = {}
@@ -135,7 +137,7 @@ class Migrations:
             return
         self._memory.hold(migration)
         if tracked is None:
-            self.context.tracked[key] = tracked = Tracked(migration)
+            self.context.tracked[key] = tracked = Tracked(migration, found=not self._begun)
         elif version != tracked.migration.metadata.resource_version:
             # The Migration changed, whatever the answers to earlier writes were.
             tracked.failures, tracked.not_before = 0, -inf
@@ -279,7 +281,7 @@ class Migrations:
 
         Migrations with seats are processed in each step, the others in turn as time allows.
         """
-        context, began = self.context, self._clock()
+        context, began, self._begun = self.context, self._clock(), True
         running = [tracked for tracked in context.tracked.values() if _runs(tracked.migration)]
         for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
             if not tracked.writing and now >= tracked.not_before:

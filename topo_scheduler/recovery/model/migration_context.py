@@ -18,6 +18,8 @@ from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
+KEPT_HELPERS: Final = 64
+"""Keys of Migrations that make room that are kept at least, whether or not the Migrations exist."""
 BELIEVED_AFTER_SECONDS: Final = 60.0
 """Seconds after which a timestamp of another process is trusted: before that, one of the two clocks may be wrong."""
 LEARNING: Final = "learning"
@@ -40,6 +42,8 @@ class MigrationContext:
     tracked: dict[str, Tracked] = field(default_factory=dict)
     intended: dict[str, tuple[OtherPod, ...]] = field(default_factory=dict)
     """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
+    asked: dict[str, None] = field(default_factory=dict)
+    """Keys of Migrations that this process has created to make room for others."""
     coming: Sequence[CreateMigration] = ()
     """Migrations of failures whose creation is in flight."""
     out: list[Instruction] = field(default_factory=list)
@@ -149,9 +153,32 @@ class MigrationContext:
             for move in helper.migration.status.moves
         }
 
-    def helpers(self, migration: Migration) -> bool:
-        """Return whether any Migration makes room for this one."""
-        return any(other.migration.spec.makes_room_for == migration.key for other in self.tracked.values())
+    def helpers(self, migration: Migration, now: float) -> bool:
+        """Return whether any Migration makes room for this one.
+
+        It makes room no longer than places are held for its pods.
+        """
+        longest = self.spec.reservation_timeout
+        return any(
+            other.migration.spec.makes_room_for == migration.key
+            and self.is_helper(other)
+            and self.since(other, Phase.PLANNED, now) <= longest
+            for other in self.tracked.values()
+        )
+
+    def is_helper(self, tracked: Tracked) -> bool:
+        """Return whether the scheduler created a Migration to make room for another.
+
+        Any user can name another Migration in ``makesRoomFor``. So it must be one that this process has created, or
+        that it found as it began.
+        """
+        return bool(tracked.migration.spec.makes_room_for) and (tracked.found or tracked.migration.key in self.asked)
+
+    def ask_for_room(self, create: CreateMigration) -> None:
+        """Record that a Migration is created to make room for another."""
+        self.asked[create.key] = None
+        if len(self.asked) > KEPT_HELPERS + 2 * len(self.tracked):
+            self.asked = {key: None for key in self.asked if key in self.tracked or key == create.key}
 
     def holds_back(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> ConditionUpdate | None:
         """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""

@@ -145,7 +145,10 @@ class GangRoom:
         migration = tracked.migration
         progress = self._departures.setdefault(migration.metadata.uid, _DepartureProgress())
         remaining = find_moving_pods(self.context.view, (other.uid for other in migration.status.others))
-        moving = self.context.moved_for(migration.key)
+        # Any user can say that a Migration of other pods makes room for this one.
+        others = {other.uid for other in migration.status.others}
+        moved_for = self.context.moved_for(migration.key)
+        moving = {uid: moved for uid, moved in moved_for.items() if uid in others}
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
         if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):

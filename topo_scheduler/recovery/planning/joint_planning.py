@@ -115,7 +115,7 @@ class Together:
             now: seconds.
         """
         key = tracked.migration.key
-        if not self._joins(tracked.migration):
+        if not self._joins(tracked):
             return None
         claim = self.request_of(tracked.migration, moving_pods, now)
         if (turn := self._planned(claim, state, now)) is not None:
@@ -270,10 +270,12 @@ class Together:
         claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
         return {claim.key: claim for claim in claims}
 
-    def _joins(self, migration: Migration) -> bool:
+    def _joins(self, tracked: Tracked) -> bool:
         """Return whether a failure caused the Migration, or it makes room for one that a failure caused."""
+        migration = tracked.migration
         beneficiary = self.context.tracked.get(migration.spec.makes_room_for)
-        return migration.cause.of_node or (beneficiary is not None and beneficiary.migration.cause.of_node)
+        helps = beneficiary is not None and beneficiary.migration.cause.of_node and self.context.is_helper(tracked)
+        return migration.cause.of_node or helps
 
     def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
         """Return whether a Migration may soon ask for seats: not if its last plan failed and nothing has changed."""
@@ -282,13 +284,13 @@ class Together:
             return False
         if tracked.state == state or tracked.not_before > now + DUE_SOON_SECONDS:
             return False
-        return self._joins(migration) and not self.context.view.held.has_seats_of(migration.key)
+        return self._joins(tracked) and not self.context.view.held.has_seats_of(migration.key)
 
     def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
         context, migration = self.context, tracked.migration
         if migration.phase is Phase.PLANNED:
             moving_pods = context.moving_pods(migration)
-            if context.holds_back(migration, moving_pods, now) or context.helpers(migration):
+            if context.holds_back(migration, moving_pods, now) or context.helpers(migration, now):
                 return None
         else:
             try:

@@ -110,7 +110,8 @@ def _movable(
     if not movers or not view.planning.budgets_known:
         return None
     candidates = view.planning.movable(max(movers, key=lambda claim: claim.priority).moving_pods[0].workload)
-    avoided = frozenset[str]().union(*(claim.avoided for claim in claims))
+    # Pods that leave a node which one Migration avoids may make room for another: any user can write what to avoid.
+    avoided = frozenset.intersection(*(claim.avoided for claim in movers))
     own = _own((*claims, *(claim for claim, _ in beside))) | {uid for _, share in beside for uid in share.targets}
     names = view.nodes.names
     barred = {

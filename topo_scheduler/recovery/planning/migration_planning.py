@@ -168,7 +168,7 @@ class Planning:
         )
         targets, text = lent or (targets, text)
         result = _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
-        if not targets and not self.context.helpers(migration):
+        if not targets and not self.context.helpers(migration, now):
             if not self.context.view.planning.ready:
                 tracked.not_before = result.retry_at
                 return
@@ -290,7 +290,7 @@ class Planning:
             return
         waited = self.context.since(tracked, Phase.RESERVING, now)
         if waited > self.context.spec.reservation_timeout or (
-            waited > HELP_SECONDS and not self.context.helpers(migration)
+            waited > HELP_SECONDS and not self.context.helpers(migration, now)
         ):
             self.context.release(migration.key)
             seat_lost = ConditionUpdate(

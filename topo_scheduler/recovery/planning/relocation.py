@@ -275,5 +275,7 @@ def helpers_of(
             give_way=lent,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
         )
-        out.append(CreateMigration(namespace, context.finished.fresh_name(namespace, name_for(pods)), spec))
+        create = CreateMigration(namespace, context.finished.fresh_name(namespace, name_for(pods)), spec)
+        context.ask_for_room(create)
+        out.append(create)
     return out
