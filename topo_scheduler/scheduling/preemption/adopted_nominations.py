@@ -1,9 +1,9 @@
 """Nominations on pods of this scheduler that this process did not write, until a claim of their workload covers them.
 
-An earlier process wrote them, or a component that knows of upcoming room. A workload takes them over when it is tried.
-One that is not tried, because pods of its gang are missing or because it is refused, would keep the nodes from others
-without end. So such a nomination counts for a minute. After one that ended so, no further one of its namespace counts
-for an hour: who may write the status of pods could write one after the other.
+An earlier process wrote them, or a component that knows of upcoming room. The first attempt on a workload takes them
+over. But there is no attempt on a gang that lacks pods, or on a pod that is refused: they would keep the nodes from
+others without end. So such a nomination counts for a minute. After one that ended so, no further one of its namespace
+counts for an hour: a client that may write the status of pods could write one after the other.
 """
 
 from typing import Final
