@@ -78,3 +78,18 @@ def test_a_pod_whose_claim_is_still_to_be_made_is_not_said_to_have_no_devices() 
     assert d.told(pods[0], Reason.ANNOTATION) == []
     d.run(*(d.with_claim(pod, asking(4)) for pod in pods))
     assert reserved_mbits(d) == BOTH
+
+
+def test_pods_created_with_their_node_reserve_nothing_by_naming_claims() -> None:
+    d, pods = _driver(), _pods()
+    d.step()
+    for number, pod in enumerate(pods):
+        pod.spec.node_name = f"n{number}"
+        pod.spec.resource_claims = [PodResourceClaim("devices", resource_claim_name="never-made")]
+        pod.metadata.annotations |= {
+            "topology.scheduler/reserved-bandwidth": "100000",
+            "topology.scheduler/gang-id": "default/g",
+        }
+    d.apply(*pods)
+    d.step()
+    assert reserved_mbits(d) == {}

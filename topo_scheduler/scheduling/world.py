@@ -193,8 +193,14 @@ class World:
 
     # ------------------------------------------------------------ pods
 
-    def bound(self, pod: Pod, *, created_there: bool = False) -> tuple[bool, list[str]]:
-        """Charge a pod that is bound. ``created_there``: it was created with its node.
+    def bound(self, pod: Pod, *, created_there: bool = False, believed: bool = True) -> tuple[bool, list[str]]:
+        """Charge a pod that is bound.
+
+        Args:
+            pod: the pod.
+            created_there: it was created with its node.
+            believed: this process, or one before it, may have placed the pod. Claims of other pods reserve no
+                bandwidth: users may name claims that do not exist, and no quota counts these.
 
         Returns:
             Whether this differs from the previous state, and messages about fields that could not be read.
@@ -235,7 +241,8 @@ class World:
         if not daemon:
             self.wanted(pod, charged)
         decided = assumed_here and self.claims.may_be_ours(pod) and self.links.held(uid) is not None
-        trusted = decided or self.claims.may_reserve_bandwidth(pod, amounts)
+        believed |= self.links.held(uid) is not None
+        trusted = decided or self.claims.may_reserve_bandwidth(pod, amounts, believed=believed)
         if self.links.pod_bound(pod, trusted=trusted, assumed=assumed_here):
             self.improvements += 1
         if changed and daemon:

@@ -494,7 +494,8 @@ class Arrivals:
                     self._speak(workload, now)
 
     def _bound(self, pod: Pod, now: float) -> None:
-        changed, problems = self._world.bound(pod, created_there=self._created_there(pod))
+        there = self._created_there(pod)
+        changed, problems = self._world.bound(pod, created_there=there, believed=not (self.deciding and there))
         self._out += [LogWarning(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
         self._rereading.drop(pod.metadata.uid)

@@ -72,16 +72,17 @@ class GpuClaims:
         """Return whether this scheduler may have placed a bound pod: the pod names it as its scheduler."""
         return pod.spec.scheduler_name == self._scheduler_name
 
-    def may_reserve_bandwidth(self, pod: Pod, amounts: Amounts) -> bool:
+    def may_reserve_bandwidth(self, pod: Pod, amounts: Amounts, *, believed: bool = True) -> bool:
         """Return whether this scheduler may have reserved bandwidth for a bound pod.
 
         Args:
             pod: the pod.
             amounts: what it holds.
+            believed: whether its claims count. They do not for pods that users created with their node.
         """
         if RESERVED_BANDWIDTH not in pod.metadata.annotations or not self.may_be_ours(pod):
             return False
-        devices = holds_devices(amounts, self._resources) or self._may_have_claimed(pod)
+        devices = holds_devices(amounts, self._resources) or (believed and self._may_have_claimed(pod))
         return devices or matches(pod.metadata.namespace, self.permitted)
 
     def _may_have_claimed(self, pod: Pod) -> bool:
