@@ -221,6 +221,20 @@ def test_while_most_of_the_cluster_is_not_ready_nothing_is_begun() -> None:
     assert not detection.held
 
 
+def test_a_node_that_failed_earlier_does_not_prolong_a_partition_that_is_over() -> None:
+    detection = _detection(*NODES)
+    _ready(detection, NODES[0], "Unknown", 0.0)
+    assert [failure.nodes for failure in detection.due(10.0)] == [(NODES[0],)]
+    for name in NODES[4:]:
+        _ready(detection, name, "Unknown", 20.0)
+    assert detection.due(30.0) == []
+    assert "13 of 16 nodes are not ready" in detection.held
+    for name in NODES[4:]:
+        _ready(detection, name, "True", 40.0)
+    assert detection.due(40.0) == []
+    assert not detection.held
+
+
 def test_a_node_that_failed_is_avoided_for_a_while_and_longer_each_time() -> None:
     detection = _detection(*NODES)
     name = "s1-l1-1"

@@ -156,7 +156,7 @@ class Detection:
         ripe = [name for name, node in self._failing.items() if node.fresh and node.since + self.spec.debounce <= now]
         gone = self._deleted(now)
         if not ripe and not gone:
-            self.held = "" if not self._failing else self.held
+            self.held = self._cut_off(now) if self.held else ""
             return []
         self.held = self._cut_off(now)
         if self.held:
