@@ -235,6 +235,19 @@ def test_a_node_that_failed_earlier_does_not_prolong_a_partition_that_is_over() 
     assert not detection.held
 
 
+def test_in_a_partition_a_node_deleted_long_ago_asks_for_no_further_step() -> None:
+    """Otherwise recovery would judge all nodes again without any pause until the partition is over."""
+    detection = _detection(*NODES)
+    for name in NODES[:10]:
+        _ready(detection, name, "Unknown", 0.0)
+    detection.gone(NODES[15], "", 5.0)
+    assert detection.due(10.0) == []
+    assert detection.next_due() == 65.0
+    assert detection.due(65.0) == []
+    assert "10 of 15 nodes are not ready" in detection.held
+    assert detection.next_due() is None
+
+
 def test_a_node_that_failed_is_avoided_for_a_while_and_longer_each_time() -> None:
     detection = _detection(*NODES)
     name = "s1-l1-1"

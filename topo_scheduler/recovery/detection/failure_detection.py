@@ -109,6 +109,8 @@ class Detection:
     """Problems of nodes that their pods indicate."""
     held: str = ""
     """Why no failure is handled at the moment; empty if there is no such reason."""
+    _held_until: float | None = None
+    """When ``held`` may end by itself, as a deleted node no longer counts; None if only other nodes can end it."""
 
     # ------------------------------------------------------------ input
 
@@ -156,9 +158,10 @@ class Detection:
         ripe = [name for name, node in self._failing.items() if node.fresh and node.since + self.spec.debounce <= now]
         gone = self._deleted(now)
         if not ripe and not gone:
-            self.held = self._cut_off(now) if self.held else ""
+            if self.held:
+                self._check_partition(now)
             return []
-        self.held = self._cut_off(now)
+        self._check_partition(now)
         if self.held:
             return []
         failures: list[DomainFailure] = []
@@ -179,9 +182,9 @@ class Detection:
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""
-        unreported = [node.at for node in self._deleted_nodes.values() if not node.reported]
         if self.held:
-            return min(unreported) + DELETED_NODE_SECONDS if unreported else None
+            return self._held_until
+        unreported = [node.at for node in self._deleted_nodes.values() if not node.reported]
         due = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
         return min((*due, *(at + GATHER_SECONDS for at in unreported)), default=None)
 
@@ -279,17 +282,18 @@ class Detection:
         record.times += 1
         record.until = now + self.spec.quarantine * 2 ** min(MAX_DOUBLINGS, record.times - 1)
 
-    def _cut_off(self, now: float) -> str:
-        gone = sum(
-            not deleted.reported and now < deleted.at + DELETED_NODE_SECONDS for deleted in self._deleted_nodes.values()
-        )
-        dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
-        if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
-            return ""
-        return (
-            f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be partitioned;"
-            " check the network of the control plane (the limit is recovery.pauseAboveNotReadyShare)"
-        )
+    def _check_partition(self, now: float) -> None:
+        """Hold failures back while so many nodes are not ready that this process may be partitioned from them."""
+        ends = [deleted.at + DELETED_NODE_SECONDS for deleted in self._deleted_nodes.values() if not deleted.reported]
+        counted = [at for at in ends if now < at]
+        dead = len(counted) + sum(node.dead for node in self._failing.values())
+        total = len(counted) + len(self._nodes)
+        self.held, self._held_until = "", min(counted, default=None)
+        if total >= 3 and dead > self.spec.pause_above_not_ready_share * total:
+            self.held = (
+                f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be partitioned;"
+                " check the network of the control plane (the limit is recovery.pauseAboveNotReadyShare)"
+            )
 
     def _single(self, name: str) -> DomainFailure:
         if name in self._deleted_nodes:
