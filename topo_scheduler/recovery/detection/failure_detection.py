@@ -291,8 +291,8 @@ class Detection:
         self.held, self._held_until = "", min(counted, default=None)
         if total >= 3 and dead > self.spec.pause_above_not_ready_share * total:
             self.held = (
-                f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be partitioned;"
-                " check the network of the control plane (the limit is recovery.pauseAboveNotReadyShare)"
+                f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be"
+                " partitioned; check the network of the control plane (the limit is recovery.pauseAboveNotReadyShare)"
             )
 
     def _single(self, name: str) -> DomainFailure:
