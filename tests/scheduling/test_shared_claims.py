@@ -1,7 +1,10 @@
 """Claims that several pods name, of which some run and others have no decision any more."""
 
+import pytest
+
 from tests.helpers import make_node, make_pod
 from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of, taken
+from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.instructions import BindOutcome
@@ -16,6 +19,16 @@ def sharing(d: DeviceDriver, count: int) -> list[Pod]:
 
 def close_node(d: DeviceDriver, name: str) -> None:
     d.nodes(make_node(name, "s1/l1", gpus=0, unschedulable=True))
+
+
+def on_first(d: DeviceDriver, *, admin: bool) -> ResourceClaim:
+    """The claim as another scheduler allocates it, for the first node alone."""
+    claim = taken(d.claims["default", "shared"], "s1-l1-1", "gpu-3")
+    assert claim.status.allocation is not None
+    claim.status.allocation.devices.results[0].admin_access = admin or None
+    term = NodeSelectorTerm((), (Requirement("metadata.name", "In", ("s1-l1-1",)),))
+    claim.status.allocation.node_selector = NodeSelector((term,))
+    return claim
 
 
 def test_devices_that_only_pods_without_a_decision_share_are_released() -> None:
@@ -38,11 +51,7 @@ def test_devices_that_only_pods_without_a_decision_share_are_released() -> None:
 def test_after_a_restart_too_and_for_pods_that_come_later() -> None:
     d = driver({"s1/l1": 2})
     pods = sharing(d, 3)
-    claim = taken(d.claims["default", "shared"], "s1-l1-1", "gpu-3")
-    assert claim.status.allocation is not None
-    claim.status.allocation.node_selector = NodeSelector(
-        (NodeSelectorTerm((), (Requirement("metadata.name", "In", ("s1-l1-1",)),)),)
-    )
+    claim = on_first(d, admin=False)
     claim.status.reserved_for = [consumer(pod.metadata.name, pod.metadata.uid) for pod in pods[:2]]
     d.put_claim(claim)
     close_node(d, "s1-l1-1")
@@ -91,3 +100,24 @@ def test_devices_of_a_pod_that_was_just_bound_stay_until_the_watch_reports_it() 
     d.settle(10)
     assert d.allocated() == before
     assert second.spec.node_name == first.spec.node_name
+
+
+@pytest.mark.parametrize("admin", [False, True])
+@pytest.mark.parametrize("full", [False, True])
+def test_pods_go_elsewhere_once_the_claim_that_they_share_is_free(full: bool, admin: bool) -> None:
+    """Nothing else changes on the other node: neither its devices nor what pods hold there."""
+    d = driver({"s1/l1": 2})
+    d.claim("shared", asking(1, adminAccess=True) if admin else asking(1))
+    free = d.claims["default", "shared"]
+    d.put_claim(on_first(d, admin=admin))
+    if full:
+        d.apply(make_pod("large", node="s1-l1-1", cpu="64"))
+    else:
+        close_node(d, "s1-l1-1")
+    pods = [d.sharing(make_pod(f"p{number}"), "shared") for number in range(2)]
+    d.run(*pods)
+    assert not nodes_of(pods)
+    d.put_claim(free)
+    d.settle(1)
+    d.settle(1)
+    assert nodes_of(pods) == 2 * ["s1-l1-2"]

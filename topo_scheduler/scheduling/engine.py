@@ -559,17 +559,19 @@ class Engine:
     def _apply_device_changes(self, now: float) -> None:
         """Apply changes of devices and claims, so that pods with these claims are read again."""
         claims, offers = self.outcomes.claims, self.world.resources.offers
-        of_watch, other_resources = self.world.settle_devices()
-        if other_resources:
+        changes = self.world.settle_devices()
+        if changes.resources:
             self.arrivals.understand_all()
         elif offers != self.world.resources.offers:
             self.arrivals.resources_offered()
-        claims.repair.changed(of_watch)
-        changed = [*of_watch, *claims.take_due(now)]
+        claims.repair.changed(changes.claims)
+        changed = [*changes.claims, *claims.take_due(now)]
         if changed:
             claims.claims_changed()
         for key in changed:
             self.arrivals.owner_changed(watched_claim(key))
+        for key in changes.allocations:
+            self.arrivals.claim_reallocated(key)
 
     def _leave_out(self, now: float, clock: Callable[[], float]) -> None:
         """Apply changes of owners, and drop plans for pods that are about to be deleted."""

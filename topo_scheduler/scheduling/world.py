@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.intake.device_claims import named_claims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import TermSelector
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
-from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
+from topo_scheduler.state.devices.inventory import DeviceChanges, DeviceInventory
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.ledger.ledger import Ledger, LedgerEntry
 from topo_scheduler.state.ledger.namespace_usage import Accounts
@@ -483,12 +483,8 @@ class World:
 
     # ------------------------------------------------------------ devices
 
-    def settle_devices(self) -> tuple[Iterable[ClaimKey], bool]:
-        """Apply changes of devices to the nodes that they concern.
-
-        Returns:
-            The claims that changed, and whether devices back other extended resources than before.
-        """
+    def settle_devices(self) -> DeviceChanges:
+        """Apply changes of devices to the nodes that they concern; return the changes."""
         changes, row_of = self.inventory.take_changes(), self.nodes.row_of
         self.backed.note(row_of if changes.all_devices or changes.all_use else (*changes.devices, *changes.use))
         for recounted in self.backed.settle():
@@ -508,7 +504,8 @@ class World:
             if (row := row_of.get(name)) is not None:
                 self.nodes.capacity_changes.append(row)
                 self._improve(row)
-        return changes.claims, changes.resources
+        self.improvements += bool(changes.allocations)
+        return changes
 
     def settle_gpu_tables(self) -> None:
         """Let the choice of GPUs follow what pods usually ask for in this cluster."""

@@ -24,7 +24,7 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
 from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, Instruction, LogWarning, PodRef, reference
-from topo_scheduler.scheduling.intake.device_claims import watched_claims
+from topo_scheduler.scheduling.intake.device_claims import watched_claim, watched_claims
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
@@ -35,6 +35,7 @@ from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
@@ -287,6 +288,16 @@ class Arrivals:
         """Record that an owner, or a PodGroup, appeared or changed: the pending pods below it are read again."""
         for namespace in self._pods.namespaces_below(uid):
             self._changed_above.setdefault(namespace, {})[uid] = None
+
+    def claim_reallocated(self, key: ClaimKey) -> None:
+        """Try pending pods again that share a claim which got devices or lost them: other nodes suit them now."""
+        name = watched_claim(key)
+        for pod in self._pods.below(name) if self._pods.has_below(name) else ():
+            membership = self._workloads.of_pod(pod.metadata.uid)
+            if membership is None or membership[1].stage is not Stage.PENDING:
+                continue
+            if any(claim.key == key for claim in membership[1].cls.claims):
+                self.touch(membership[0])
 
     def reread(self, now: float, clock: Callable[[], float]) -> None:
         """Read again the pods above which something changed, for a few milliseconds."""

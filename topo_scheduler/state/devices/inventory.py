@@ -63,10 +63,11 @@ class DevicesInUse:
 class DeviceChanges:
     """What changed: claims, and nodes by name, of which devices or only their use changed; or those of all nodes.
 
-    ``resources``: which extended resources devices back.
+    ``allocations``: claims that got devices or lost them. ``resources``: which extended resources devices back.
     """
 
     claims: dict[ClaimKey, None] = field(default_factory=dict)
+    allocations: dict[ClaimKey, None] = field(default_factory=dict)
     devices: dict[str, None] = field(default_factory=dict)
     use: dict[str, None] = field(default_factory=dict)
     all_devices: bool = False
@@ -158,6 +159,8 @@ class DeviceInventory:
         table[key] = item
         if isinstance(item, ResourceClaim):
             self._index_owner(old if isinstance(old, ResourceClaim) else None, item)
+            if (old is not None and old.status.allocation is not None) != (item.status.allocation is not None):
+                self._changes.allocations[item.metadata.namespace, item.metadata.name] = None
             self._claim_changed((item.metadata.namespace, item.metadata.name))
         elif old is None or old.spec != item.spec:
             self._classes_changed()
@@ -455,6 +458,9 @@ class DeviceInventory:
         self.release(uid)
         self._held_by[uid] = dict(allocations)
         for key, allocation in allocations.items():
+            if key not in self._held:
+                self._changes.allocations[key] = None
+                self.changed = True
             self._held.setdefault(key, (allocation, set()))[1].add(uid)
             self._count(key)
 
@@ -465,6 +471,8 @@ class DeviceInventory:
             users.discard(uid)
             if not users:
                 del self._held[key]
+                self._changes.allocations[key] = None
+                self.changed = True
                 self._count(key)
 
     def nominate(self, uid: str, allocations: Iterable[Allocation], *, counts: bool) -> DeviceChanges:

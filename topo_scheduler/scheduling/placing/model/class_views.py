@@ -75,7 +75,7 @@ class ClassView:
         self.open: Bool = np.empty(0, np.bool_)
         """bool[rows], eligible and not closed by current pods or volumes."""
         self.reach_changes = 0
-        """Number of changes to the nodes that the volumes of the class can ever reach, for cache keys."""
+        """Number of changes to the nodes that volumes and shared claims of the class can ever reach, for cache keys."""
         self.fit: Int64 = np.empty(0, np.int64)
         self.empty_fit: Int64 = np.empty(0, np.int64)
         self.liking: Int64 = np.empty(0, np.int64)
@@ -126,6 +126,7 @@ class ClassView:
             allocations = self._filter_context.devices.allocations_of(self.cls.claims)
             if allocations != self._allocations:
                 self._facts_position, self._allocations = -1, allocations
+                self.reach_changes += 1
         if nodes.facts_changes.position != self._facts_position:
             self._refresh_facts()
         if self._looks_around and self._neighbours_position != self._filter_context.position_for(self.cls):
