@@ -27,6 +27,14 @@ def test_what_is_not_deep_stays(text: str) -> None:
     assert without_deep_values(text.encode(), 3) == text.encode()
 
 
+@pytest.mark.parametrize("slashes", range(6))
+def test_quotation_marks_are_part_of_a_text_after_an_odd_number_of_backslashes(slashes: int) -> None:
+    """The brackets are outside of texts if the second mark ends the first one."""
+    text = b'["' + slashes * b"\\" + b'", [[[1]]], "]"]' + (b'"]' if slashes % 2 else b"")
+    cut = without_deep_values(text, 2)
+    assert cut == (text if slashes % 2 else text.replace(b"[[[1]]]", b"[null]"))
+
+
 def test_what_is_deeper_is_null() -> None:
     text = json.dumps({"a": nested(3, "]"), "b": [nested(1), nested(3), {"c": {"d": '\\"['}}], "e": 5})
     cut = json.loads(without_deep_values(text.encode(), 3))
