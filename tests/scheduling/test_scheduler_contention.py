@@ -17,6 +17,8 @@ from topo_scheduler.scheduling.binding.contention import (
     USED_SECONDS,
 )
 from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.queueing.queue import Place
+from topo_scheduler.scheduling.queueing.queue_keys import order_of
 
 THEIRS = "default-scheduler"
 
@@ -270,6 +272,20 @@ def test_beside_others_few_binds_are_on_their_way_at_once() -> None:
     assert (
         len(d.where(*(pod for pod in d.pods.values() if pod.metadata.name.startswith("p")))) == 2 * MAX_BINDS_IN_FLIGHT
     )
+
+
+@pytest.mark.unrecorded
+def test_the_end_of_a_backoff_asks_for_no_step_while_nothing_is_decided() -> None:
+    d = shared(500)
+    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * MAX_BINDS_IN_FLIGHT)))
+    d.step()
+    queue = d.engine.queue
+    waits = next(workload for workload in d.engine.workloads if queue.place(workload.id) is Place.ACTIVE)
+    queue.back_off(order_of(waits), d.now + IN_FLIGHT_SECONDS / 4)
+    d.step(IN_FLIGHT_SECONDS / 2)
+    due = d.engine.next_due()
+    assert due is not None
+    assert due > d.now
 
 
 def test_binds_that_hang_hold_up_nobody() -> None:

@@ -582,10 +582,13 @@ class Engine:
         self._out += self.arrivals.leaving.due(now)
 
     def next_due(self) -> float | None:
-        """Return the time in seconds when `step` must be called next if no fact arrives before; None for never."""
+        """Return the time in seconds when `step` must be called next if no fact arrives before; None for never.
+
+        While nothing is decided, because other schedulers are active, backoffs end unnoticed.
+        """
         due = (
             0.0 if self._not_bound or self.world.improved else self.arrivals.reread_due(),
-            self.queue.next_due(),
+            None if self.contention.paused else self.queue.next_due(),
             self.requeuer.next_due(),
             self.outcomes.next_due(),
             self.device_taints.next_due(),
