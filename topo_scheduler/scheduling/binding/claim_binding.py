@@ -13,6 +13,7 @@ import msgspec
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
+from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
@@ -29,8 +30,9 @@ from topo_scheduler.state.devices.claim_writes import (
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.overdrawn import is_overdrawn
 
-RELEASE_AGAIN_SECONDS: Final = 5.0
-"""Pause before a release that failed is repeated."""
+RELEASE_AGAIN_SECONDS: Final = ROLL_BACK_AFTER_SECONDS / 3
+"""Pause before a release that failed is repeated: a partially bound gang is to be completed before it is rolled back.
+"""
 CONDITIONS_TIMEOUT_SECONDS: Final = 600.0
 """How long a pod waits for the binding conditions of its devices, as in kube-scheduler."""
 MAX_WAITING_FOR_PROTECTION: Final = 20_000
