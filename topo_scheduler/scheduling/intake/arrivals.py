@@ -291,8 +291,7 @@ class Arrivals:
 
     def claim_reallocated(self, key: ClaimKey) -> None:
         """Try pending pods again that share a claim which got devices or lost them: other nodes suit them now."""
-        name = watched_claim(key)
-        for pod in self._pods.below(name) if self._pods.has_below(name) else ():
+        for pod in self._pods.below(watched_claim(key), key[0]):
             membership = self._workloads.of_pod(pod.metadata.uid)
             if membership is None or membership[1].stage is not Stage.PENDING:
                 continue
