@@ -201,7 +201,7 @@ def test_pods_of_a_resting_namespace_are_not_placed_until_what_changed_is_known(
     for _ in range(20):
         d.now += 0.1
         read_what_is_due(d)
-    assert not d.engine.arrivals.rereading
+    assert d.engine.arrivals.reread_due() is None
     assert not d.flight
 
 
