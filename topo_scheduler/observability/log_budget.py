@@ -1,14 +1,21 @@
-"""Limits the lines about failed attempts: edits of one Job with a thousand pending pods make thousands a second."""
+"""Limits the warnings about objects of one namespace.
 
+Edits of one Job with a thousand pending pods make thousands of failed attempts a second. A webhook that refuses all
+writes in its namespace makes hundreds.
+"""
+
+import logging
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 LINES_AT_ONCE: Final = 200
 """Lines that a namespace may have at once after it had none for a while."""
 LINES_PER_SECOND: Final = 10
-MAX_NAMESPACES: Final = 1_024
-"""Namespaces whose budget is known; the one that asked longest ago is forgotten first."""
+MAX_BUDGETS: Final = 1_024
+"""Budgets that are known; the one that was used longest ago is forgotten first."""
 
 
 @dataclass(slots=True)
@@ -18,23 +25,38 @@ class _Budget:
     omitted: int = 0
 
 
-class LogBudget:
-    """Budgets of namespaces."""
+class NamespaceBudgets(logging.Filter):
+    """Omits records with the field ``namespace`` beyond a budget of that namespace with each logger.
 
-    def __init__(self) -> None:
-        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+    The next one that is not omitted has the field ``omitted``, their number. Records below `logging.WARNING` pass.
+    ``clock`` returns seconds.
+    """
 
-    def take(self, namespace: str, now: float) -> int | None:
-        """Return how many lines of a namespace were omitted before this one; None if this one is omitted too."""
-        budget = self._budgets.setdefault(namespace, _Budget(LINES_AT_ONCE, now))
-        self._budgets.move_to_end(namespace)
-        if len(self._budgets) > MAX_NAMESPACES:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._budgets: OrderedDict[tuple[str, str], _Budget] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is written."""
+        namespace = getattr(record, "namespace", None)
+        if record.levelno < logging.WARNING or not isinstance(namespace, str):
+            return True
+        budget = self._refilled((record.name, namespace))
+        if budget.left < 1:
+            budget.omitted += 1
+            return False
+        budget.left -= 1
+        if budget.omitted:
+            record.omitted, budget.omitted = budget.omitted, 0
+        return True
+
+    def _refilled(self, key: tuple[str, str]) -> _Budget:
+        now = self._clock()
+        budget = self._budgets.setdefault(key, _Budget(LINES_AT_ONCE, now))
+        self._budgets.move_to_end(key)
+        if len(self._budgets) > MAX_BUDGETS:
             self._budgets.popitem(last=False)
         budget.left = min(LINES_AT_ONCE, budget.left + (now - budget.at) * LINES_PER_SECOND)
         budget.at = now
-        if budget.left < 1:
-            budget.omitted += 1
-            return None
-        budget.left -= 1
-        omitted, budget.omitted = budget.omitted, 0
-        return omitted
+        return budget

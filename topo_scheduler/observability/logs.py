@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pythonjsonlogger.json import JsonFormatter
 
 from topo_scheduler.api.printable import LONGEST_CHARACTERS, printable
+from topo_scheduler.observability.log_budget import NamespaceBudgets
 from topo_scheduler.state.decision import Decision, Verdict
 
 decisions: Final = logging.getLogger("topo_scheduler.decisions")
@@ -100,6 +101,7 @@ def configure(level: str, format: Literal["json", "text"]) -> None:
         )
     else:
         handler.setFormatter(_TextFormatter("{asctime} {levelname:7} {message}", style="{", datefmt="%H:%M:%S"))
+    handler.addFilter(NamespaceBudgets())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -108,8 +110,8 @@ def configure(level: str, format: Literal["json", "text"]) -> None:
         logging.getLogger(noisy).setLevel(max(logging.INFO, logging.getLevelName(level.upper())))
 
 
-def log_decision(decision: Decision, seconds: float, omitted: int = 0) -> None:
-    """Write the line of a decision. ``omitted``: lines of its namespace that were not written before it."""
+def log_decision(decision: Decision, seconds: float) -> None:
+    """Write the line of a decision."""
     placed = decision.verdict is Verdict.PLACED
     fields: dict[str, object] = {
         "decision": decision.id,
@@ -125,8 +127,8 @@ def log_decision(decision: Decision, seconds: float, omitted: int = 0) -> None:
         if decision.score is not None:
             fields["score"] = decision.score.total / 1000
             fields |= {f"score_{name}": part / 1000 for name, part in decision.score.added}
-    if omitted:
-        fields["omitted"] = omitted
+    else:
+        fields["namespace"] = decision.name.partition("/")[0]
     if decision.rule is not None:
         fields["leaves_needed"] = decision.rule.leaves
     message = f"{decision.name}: {decision.verdict.value}: {decision.message}"

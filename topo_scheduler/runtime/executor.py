@@ -16,7 +16,6 @@ from topo_scheduler.kube.writing.evictions import Evictor
 from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.kube.writing.volumes import VolumeWriter
-from topo_scheduler.observability.log_budget import LogBudget
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.runtime.bind_plugins import BindPlugins, Refusal
@@ -51,7 +50,6 @@ from topo_scheduler.scheduling.instructions import (
     Withdraw,
     WriteClaims,
 )
-from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
@@ -143,7 +141,6 @@ class Executor:
         )
         self._ended_lease = FencedWrites(clock)
         self._binds = BindQueue(workers, clock)
-        self._failed_lines = LogBudget()
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
         self._hanging_binds: set[str] = set()
@@ -206,7 +203,7 @@ class Executor:
                     world = self._engine.world
                     for got in obtained_bandwidths(world.nodes, world.hardware, decision.seats):
                         self._metrics.gpus_chosen(got.gpus, got.share, predicted=got.predicted)
-                self._log(decision, seconds)
+                log_decision(decision, seconds)
             case LogWarning(message):
                 log.warning(message)
             case CountFailure(phase, kind):
@@ -226,13 +223,6 @@ class Executor:
                 self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
             case Preempt():
                 self._start(self._evictions.preempt(instruction), f"preempt {instruction.pod.uid}")
-
-    def _log(self, decision: Decision, seconds: float) -> None:
-        """Log a decision; of failed ones no more than the budget of their namespace allows."""
-        if decision.verdict is Verdict.PLACED:
-            log_decision(decision, seconds)
-        elif (omitted := self._failed_lines.take(decision.name.partition("/")[0], self._clock())) is not None:
-            log_decision(decision, seconds, omitted)
 
     async def bind(self) -> None:
         """Write binds one after the other, until cancelled or replaced. Several workers run at once."""
@@ -281,7 +271,10 @@ class Executor:
             if outcome is not BindOutcome.BOUND:
                 self._to.plugins.forget(bind.pod.uid)
         if outcome is BindOutcome.REJECTED:
-            log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
+            where = {"namespace": bind.pod.namespace}
+            log.warning(
+                "pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message, extra=where
+            )
         self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
         self._changed()
 
@@ -333,7 +326,8 @@ class Executor:
         else:
             level = self._ended_lease.level(fenced=result.fenced)
             why = result.message or result.outcome.value
-            log.log(level, "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, why)
+            where = {"namespace": pod.namespace}
+            log.log(level, "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, why, extra=where)
         outcome = _OUTCOMES[result.outcome]
         if outcome is not BindOutcome.UNKNOWN:
             self._to.plugins.forget(pod.uid)
@@ -389,7 +383,8 @@ class Executor:
         result = await self._to.volumes.write(writes)
         if result.problem:
             level = self._ended_lease.level(fenced=result.fenced)
-            log.log(level, "volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
+            where = {"namespace": pod.namespace}
+            log.log(level, "volumes of %s/%s: %s", pod.namespace, pod.name, result.problem, extra=where)
         problem = LEASE_ENDS if result.fenced else result.problem
         self._engine.volumes_written(pod.uid, result.done, problem)
         self._changed()
@@ -398,7 +393,8 @@ class Executor:
         result = await self._to.claims.write(writes)
         if result.problem:
             level = self._ended_lease.level(fenced=result.fenced)
-            log.log(level, "resource claims of %s/%s: %s", pod.namespace, pod.name, result.problem)
+            where = {"namespace": pod.namespace}
+            log.log(level, "resource claims of %s/%s: %s", pod.namespace, pod.name, result.problem, extra=where)
         problem = LEASE_ENDS if result.fenced else result.problem
         self._engine.claims_written(pod.uid, result.done, problem, self._clock())
         self._changed()

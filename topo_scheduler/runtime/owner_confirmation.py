@@ -146,7 +146,7 @@ class OwnerConfirmation:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await existing.refusal(namespace, name, uid)
         except (TimeoutError, KubeError) as error:
-            log.warning("%s is not confirmed: %r", described, error)
+            log.warning("%s is not confirmed: %r", described, error, extra={"namespace": namespace})
             return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {described} exists"
 
     async def of(self, pods: Iterable[ObjectMeta]) -> str:

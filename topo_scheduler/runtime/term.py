@@ -484,7 +484,8 @@ class Term:
                 await self._owners.complete(pod.metadata)
                 break
             except KubeError as error:
-                log.warning("owners of pod %s are not known yet: %s", pod.key, error)
+                where = {"namespace": pod.metadata.namespace}
+                log.warning("owners of pod %s are not known yet: %s", pod.key, error, extra=where)
                 await asyncio.sleep(OWNER_RETRY_SECONDS)
         self._fetching.discard((pod.metadata.namespace, controller))
         self._owner_changed(controller.uid)

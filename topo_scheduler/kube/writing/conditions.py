@@ -147,7 +147,9 @@ class ConditionWriter:
         except KubeError as error:
             self.failed += 1
             level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
-            logger.log(level, "pod %s/%s is not marked as unschedulable: %s", mark.namespace, mark.name, error)
+            where = {"namespace": mark.namespace}
+            text = "pod %s/%s is not marked as unschedulable: %s"
+            logger.log(level, text, mark.namespace, mark.name, error, extra=where)
         else:
             if not version:
                 self.forget(mark.uid)

@@ -286,7 +286,8 @@ class EventRecorder:
             self.failed += 1
             about = f"{occurrence.regarding.kind} {occurrence.regarding.namespace}/{occurrence.regarding.name}"
             level = logging.DEBUG if namespace_terminating(error) else logging.WARNING
-            logger.log(level, "event %s about %s is lost: %s", occurrence.reason, about, error)
+            where = {"namespace": occurrence.regarding.namespace}
+            logger.log(level, "event %s about %s is lost: %s", occurrence.reason, about, error, extra=where)
         else:
             self.posted += 1
             series.occurrence = None

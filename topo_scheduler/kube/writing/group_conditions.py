@@ -108,7 +108,8 @@ class GroupConditionWriter:
         except KubeError as error:
             self.failed += 1
             level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
-            logger.log(level, "PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
+            where = {"namespace": mark.namespace}
+            logger.log(level, "PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error, extra=where)
 
     async def _patch(self, mark: GroupMark, slot: WriteSlot) -> bool:
         """Return whether the condition was written; False if the PodGroup is gone or already has it."""

@@ -76,7 +76,10 @@ class PodStatusWriter:
         """
         if self._explaining[namespace] >= MAX_EXPLAINED_PODS:
             logger.warning(
-                "pod %s/%s does not get its condition DisruptionTarget: too many writes are pending", namespace, name
+                "pod %s/%s does not get its condition DisruptionTarget: too many writes are pending",
+                namespace,
+                name,
+                extra={"namespace": namespace},
             )
             return
         condition = {
@@ -166,6 +169,7 @@ class PodStatusWriter:
                 level = logging.DEBUG  # the end of a lease is logged once
             if "nominatedNodeName" in status and isinstance(error, ApiError) and error.status == INVALID:
                 level = logging.DEBUG  # the pod was bound while its nomination was queued
-            logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error)
+            where = {"namespace": namespace}
+            logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error, extra=where)
             return False
         return True
