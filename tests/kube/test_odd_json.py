@@ -1,6 +1,8 @@
 """JSON that API servers take and decoders refuse is read as Go reads it, in time that grows with its length only."""
 
 import json
+import random
+import re
 import time
 
 import msgspec
@@ -8,10 +10,11 @@ import pytest
 
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.kube.connection import odd_json
 from topo_scheduler.kube.connection.client import decode, names_kind
 from topo_scheduler.kube.connection.errors import Undecodable
 from topo_scheduler.kube.connection.odd_json import MAX_DEPTH, is_deeper, readable, without_deep_values
-from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
+from topo_scheduler.kube.connection.resources import PODS, RESOURCE_CLAIMS
 from topo_scheduler.kube.reading.decoding import Codec
 
 
@@ -40,6 +43,70 @@ def test_what_is_deeper_is_null() -> None:
     cut = json.loads(without_deep_values(text.encode(), 3))
     assert cut == {"a": [[None]], "b": [[1], [None], {"c": None}], "e": 5}
     assert not is_deeper(cut, 3)
+
+
+_TO_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+
+
+def read_slowly(text: bytes, most: int) -> bytes:
+    """A bracket and an escape sequence at a time."""
+    parts: list[bytes] = []
+    kept = at = depth = 0
+    while (found := _TO_BRACKET.match(text, at)) is not None:
+        at = found.end()
+        if found[1] in b"[{":
+            depth += 1
+            if depth == most + 1:
+                parts += (text[kept : at - 1], b"null")
+        else:
+            if depth == most + 1:
+                kept = at
+            depth -= 1
+    shallow = b"".join((*parts, text[kept:])) if depth <= most else b"".join(parts)
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], shallow.decode(errors="replace").encode())
+
+
+PIECES = ("\\\\", '\\"', "\\ud83d", "\\ude00", "\\uD8FF", "\\u0041", "\\n", "]", "[", "{", "u", "é")
+
+
+def odd_text(chance: random.Random, levels: int = 5) -> str:
+    """JSON with many escape sequences and brackets, in strings and outside."""
+    if levels and chance.random() < 0.6:
+        items = [odd_text(chance, levels - 1) for _ in range(chance.randrange(3))]
+        return f"[{','.join(items)}]" if chance.random() < 0.5 else '{"a":' + (items or ["1"])[0] + "}"
+    pieces = chance.choices(
+        ("\\\\", '\\"', "\\ud83d", "\\ude00", "\\uD8FF", "\\u0041", "\\n", "]", "[", "{", "u", "é"), k=6
+    )
+    return '"' + "".join(pieces[: chance.randrange(7)]) + '"'
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 7, 1000])
+def test_chunks_are_read_like_single_characters(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    monkeypatch.setattr(odd_json, "_CHUNK_BYTES", chunk_bytes)
+    chance = random.Random(chunk_bytes)
+    for _ in range(100):
+        text = odd_text(chance).encode()
+        json.loads(text)
+        for most in (0, 2):
+            assert readable(without_deep_values(text, most)) == read_slowly(text, most), text
+        assert readable(text) == read_slowly(text, 128), text
+
+
+def test_a_page_with_deep_values_is_read_as_fast_as_another() -> None:
+    """A tenant fills a page with pods of many fields, and nests one of them deeply: the daemon stood still for seconds."""
+    wide = "{" + ",".join('"f:a":{}' for _ in range(150_000)) + "}"
+    deep = '{"f:a":' * 3_000 + "{}" + "}" * 3_000
+    pods = (
+        f'{{"metadata":{{"name":"p","managedFields":[{{"fieldsV1":{fields}}}]}}}}' for fields in (*[wide] * 14, deep)
+    )
+    page = f'{{"metadata":{{"resourceVersion":"3"}},"items":[{",".join(pods)}]}}'.encode()
+    began = time.thread_time()
+    _, slices = Codec(PODS).page(page)
+    assert time.thread_time() - began < 1
+    assert sum(map(len, slices)) == 15
 
 
 def test_depth_is_counted_alike() -> None:

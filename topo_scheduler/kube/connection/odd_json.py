@@ -5,13 +5,17 @@ levels deep, and Python's decoders take about 1,000. That configuration may also
 halves of surrogate pairs. Unless they are read nevertheless, one object keeps all others of its kind from being listed.
 """
 
-import re
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int64: TypeAlias = NDArray[np.int64]
+    Bool: TypeAlias = NDArray[np.bool_]
 
 T = TypeVar("T")
 
@@ -19,14 +23,9 @@ MAX_DEPTH: Final = 128
 """Levels of arrays and objects that are kept. Objects with readers have about 20, those of a list two more."""
 REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoders raise for such JSON, and for what is none."""
-_BRACKETS: Final = np.frombuffer(b"[]{}", np.uint8)
-_OPENING: Final = np.frombuffer(b"[{", np.uint8)
-_TO_SURROGATE: Final = re.compile(
-    rb"(?:[^\\]++|\\(?!u[dD][89a-fA-F]).)*+"
-    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2}))",
-    re.DOTALL,
-)
-"""Everything up to the next surrogate pair, or half of one, which is a group: linear in the length of any input."""
+_CHUNK_BYTES: Final = 1024 * 1024
+"""Bytes that are scanned at a time: the arrays have several times as many."""
+_QUOTE, _BACKSLASH, _BRACKET, _U, _D = b'"\\{ud'
 
 
 def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
@@ -45,54 +44,88 @@ def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
 
 def readable(text: bytes) -> bytes:
     """Return JSON without what decoders refuse: the deepest levels are null, and odd characters U+FFFD."""
-    return _without_halves(without_deep_values(text).decode(errors="replace").encode())
-
-
-def _without_halves(text: bytes) -> bytes:
-    if b"\\ud" not in text and b"\\uD" not in text:
-        return text
-    parts: list[bytes] = []
-    kept = at = 0
-    while (found := _TO_SURROGATE.match(text, at)) is not None:
-        at = found.end()
-        if found[1]:
-            parts += (text[kept : found.start(1)], b"\\ufffd")
-            kept = at
-    return b"".join((*parts, text[kept:])) if parts else text
+    shallow = without_deep_values(text).decode(errors="replace").encode()
+    return _without_half_pairs(shallow)
 
 
 def without_deep_values(text: bytes, most: int = MAX_DEPTH) -> bytes:
-    """Return JSON in which arrays and objects below ``most`` levels of them are null; no JSON stays none."""
-    characters = np.frombuffer(text, np.uint8)
-    brackets = np.flatnonzero(np.isin(characters, _BRACKETS))
-    brackets = brackets[np.searchsorted(_quotation_marks(characters), brackets) % 2 == 0]
-    opens = np.isin(characters[brackets], _OPENING)
-    depth = np.cumsum(np.where(opens, 1, -1))
-    begins = brackets[opens & (depth == most + 1)].tolist()
-    if not begins:
-        return text
-    ends = brackets[~opens & (depth == most)].tolist()
+    """Return JSON in which arrays and objects below ``most`` levels of them are null."""
     parts: list[bytes] = []
-    kept = 0
-    for begin, end in zip(begins, ends, strict=False):
-        parts += (text[kept:begin], b"null")
-        kept = end + 1
-    if len(begins) != len(ends):  # it is cut off there
-        return b"".join((*parts, text[kept : begins[min(len(ends), len(begins) - 1)]]))
-    return b"".join((*parts, text[kept:]))
+    kept = depth = 0
+    for positions, depths, opens in _brackets(text):
+        cuts = (opens & (depths == most + 1)) | (~opens & (depths == most))
+        for at, begins in zip(positions[cuts].tolist(), opens[cuts].tolist(), strict=True):
+            if begins:
+                parts += (text[kept:at], b"null")
+            else:
+                kept = at + 1
+        depth = int(depths[-1])
+    if depth > most:
+        kept = len(text)  # it is cut off there: no JSON
+    return b"".join((*parts, text[kept:])) if parts else text
 
 
-def _quotation_marks(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
-    """Return where texts begin and end: the marks that do not follow an odd number of backslashes."""
-    marks = np.flatnonzero(characters == ord('"'))
-    slashes = np.flatnonzero(characters == ord("\\"))
-    if not len(slashes):
-        return marks
-    begins_run = np.concatenate((np.ones(1, np.bool_), np.diff(slashes) != 1))
-    run = slashes[np.maximum.accumulate(np.where(begins_run, np.arange(len(slashes)), 0))]
-    last = np.minimum(np.searchsorted(slashes, marks - 1), len(slashes) - 1)
-    escaped: npt.NDArray[np.bool_] = (slashes[last] == marks - 1) & ((marks - run[last]) % 2 == 1)
-    return marks[~escaped]
+def _brackets(text: bytes) -> "Iterator[tuple[Int64, Int64, Bool]]":
+    """Yield the brackets outside of strings, a chunk at a time: positions, depths after them, and whether they open."""
+    import numpy as np  # not above: few programs that read objects meet such JSON
+
+    depth = 0
+    quoted = False
+    for begin, chunk, escapes in _chunks(text):
+        quotes = chunk == _QUOTE
+        escaped = escapes + 1
+        quotes[escaped[escaped < len(chunk)]] = False
+        outside = np.logical_xor.accumulate(quotes) == quoted
+        quoted = quoted != bool(np.count_nonzero(quotes) % 2)
+        folded = chunk | 0x20  # square brackets become curly ones
+        positions = np.flatnonzero(outside & ((folded == _BRACKET) | (folded == _BRACKET + 2)))
+        if len(positions):
+            opens = folded[positions] == _BRACKET
+            depths = depth + np.cumsum(np.where(opens, 1, -1))
+            depth = int(depths[-1])
+            yield positions + begin, depths, opens
+
+
+def _without_half_pairs(text: bytes) -> bytes:
+    """Return JSON in which each escape sequence for half of a surrogate pair is one for U+FFFD, which is as long."""
+    import numpy as np
+
+    if b"\\u" not in text:
+        return text
+    changed = np.frombuffer(text, np.uint8).copy()
+    is_first, is_second = np.zeros((2, len(text) + 6), np.bool_)
+    for begin, _, escapes in _chunks(text):
+        starts = (escapes + begin)[escapes + begin + 6 <= len(text)]
+        starts = starts[(changed[starts + 1] == _U) & (changed[starts + 2] | 0x20 == _D)]
+        digits = changed[starts + 3] | 0x20  # letters become small ones, and digits stay
+        is_first[starts] = (digits == ord("8")) | (digits == ord("9")) | (digits == ord("a")) | (digits == ord("b"))
+        is_second[starts] = (digits >= ord("c")) & (digits <= ord("f"))
+    paired = is_first[:-6] & is_second[6:]
+    is_first[:-6] &= ~paired
+    is_second[6:] &= ~paired
+    halves = np.flatnonzero(is_first | is_second)
+    for offset, character in enumerate(b"fffd", 2):
+        changed[halves + offset] = character
+    return changed.tobytes()
+
+
+def _chunks(text: bytes) -> "Iterator[tuple[int, NDArray[np.uint8], Int64]]":
+    """Yield parts of a text: where each begins, its bytes, and where escape sequences begin; -1 is the byte before."""
+    import numpy as np
+
+    whole = np.frombuffer(text, np.uint8)
+    is_escaped = False
+    for begin in range(0, len(text), _CHUNK_BYTES):
+        chunk = whole[begin : begin + _CHUNK_BYTES]
+        backslashes = np.flatnonzero(chunk == _BACKSLASH)
+        if is_escaped:
+            backslashes = np.concatenate(([-1], backslashes))
+        # Of backslashes in a row, every second one is escaped by the one before it.
+        first_of_row = np.flatnonzero(np.diff(backslashes, prepend=-3) != 1)
+        in_row = np.arange(len(backslashes)) - np.repeat(first_of_row, np.diff(first_of_row, append=len(backslashes)))
+        escapes = backslashes[in_row % 2 == 0]
+        is_escaped = bool(len(escapes) and escapes[-1] == len(chunk) - 1)
+        yield begin, chunk, escapes
 
 
 def is_deeper(value: object, most: int) -> bool:
