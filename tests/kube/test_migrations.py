@@ -114,7 +114,7 @@ def test_annotations_and_labels_of_a_migration_are_not_kept() -> None:
     assert isinstance(found, Migration) and not found.metadata.annotations and not found.metadata.labels
 
 
-@pytest.mark.parametrize("raw", [b'{"metadata": 7}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+@pytest.mark.parametrize("raw", [b'{"metadata": 7}', b'{"a":' + b"[" * 100_000])
 def test_what_is_no_object_at_all_has_no_name(raw: bytes) -> None:
     found = read_migration(raw)
     assert isinstance(found, Unreadable) and not found.name

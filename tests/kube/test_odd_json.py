@@ -96,7 +96,7 @@ def test_chunks_are_read_like_single_characters(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_page_with_deep_values_is_read_as_fast_as_another() -> None:
-    """A tenant fills a page with pods of many fields, and nests one of them deeply: the daemon stood still for seconds."""
+    """A tenant fills a page with pods of many fields, one of them deep: the daemon stood still for seconds."""
     wide = "{" + ",".join('"f:a":{}' for _ in range(150_000)) + "}"
     deep = '{"f:a":' * 3_000 + "{}" + "}" * 3_000
     pods = (

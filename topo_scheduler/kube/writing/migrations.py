@@ -36,6 +36,7 @@ from topo_scheduler.api.migrations import (
     Phase,
 )
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
+from topo_scheduler.api.quantity import MAX_VALUE
 from topo_scheduler.kube.connection.client import JSON, Client, decode
 from topo_scheduler.kube.connection.errors import (
     Conflict,
@@ -46,7 +47,7 @@ from topo_scheduler.kube.connection.errors import (
     is_missing,
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
-from topo_scheduler.kube.connection.odd_json import REFUSED
+from topo_scheduler.kube.connection.odd_json import REFUSED, readable
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.retrying import Slot, retried
 
@@ -299,6 +300,8 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
     try:
         migration = _migration.decode(raw)
     except REFUSED as error:
+        if not isinstance(error, msgspec.ValidationError) and (cut := readable(bytes(memoryview(raw)))) != raw:
+            return read_migration(cut)  # its metadata may be nested deeply
         unreadable = _unreadable(raw, str(error))
     else:
         why = beyond_caps(migration)
@@ -348,6 +351,11 @@ def beyond_caps(migration: Migration) -> str:
     ):
         if count > cap:
             return f"{field} has {count:,} {described}, of {cap:,} at most; {remedy}"
+    amounts = [amount for move in status.moves for amount in move.requests.values()]
+    if amounts and (min(amounts) < 0 or max(amounts) > MAX_VALUE):
+        return (
+            f"status.moves[].requests has an amount that is not between 0 and {MAX_VALUE:,}; no pod has such a request"
+        )
     return ""
 
 

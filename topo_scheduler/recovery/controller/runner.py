@@ -274,6 +274,8 @@ class RecoveryRunner:
     def _answer_one(self, migration: Migration | Unreadable) -> None:
         wall = self.epoch + self.clock()
         if isinstance(migration, Unreadable):
+            if not migration.name:
+                return  # nothing of it can be read
             key, state = (migration.namespace, migration.name), (migration.uid, migration.version)
             answer = malformed(migration, self.view.scheduler_name, wall)
         else:

@@ -5,12 +5,11 @@ of the other members, or to the nearest leaves that the size rule allows. All ot
 does not change.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
-
-import numpy as np
 
 from topo_scheduler.api.migrations import Move, SeatDevice
 from topo_scheduler.api.text import few_for
@@ -274,18 +273,20 @@ def as_candidate(pod: MovingPod) -> Candidate:
 def vacant(view: SchedulerView, moves: Sequence[Move]) -> bool:
     """Return whether there is room for seats now, if what the moving pods hold on these nodes counts as free."""
     nodes, names = view.nodes, view.resource_names
-    free: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
+    wanted: dict[int, Counter[int]] = {}
+    """In integers of any size, by row and column: users may write any amounts."""
     for move in moves:
-        row = nodes.row_of[move.to]
-        if row not in free:
-            free[row] = nodes.allocatable[row] - nodes.requested[row]
+        of_row = wanted.setdefault(nodes.row_of[move.to], Counter())
         for name, amount in move.requests.items():
-            if name in names and names.index(name) < len(free[row]):
-                free[row][names.index(name)] -= amount
+            if name in names and names.index(name) < nodes.allocatable.shape[1]:
+                of_row[names.index(name)] += amount
+    columns = {column for of_row in wanted.values() for column in of_row}
     for move in moves:
         entry = view.entry(move.uid)
-        if entry is not None and entry.row in free:
-            for column, amount in entry.amounts:
-                free[entry.row][column] += amount
-    columns = {names.index(name) for move in moves for name in move.requests if name in names}
-    return all((amounts[sorted(columns)] >= 0).all() for amounts in free.values())
+        if entry is not None and entry.row in wanted:
+            wanted[entry.row].subtract(dict(entry.amounts))
+    return all(
+        of_row[column] <= int(nodes.allocatable[row, column] - nodes.requested[row, column])
+        for row, of_row in wanted.items()
+        for column in columns
+    )

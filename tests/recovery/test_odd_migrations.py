@@ -1,0 +1,154 @@
+"""Migrations of a tenant with any values in spec and status: each is refused, or planned, and harms no other."""
+
+import time
+from typing import Final
+
+import pytest
+
+from tests.kube.odd_objects import Generator, Json, written
+from topo_scheduler.api.migrations import Cause, Migration, Move
+from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
+from topo_scheduler.kube.connection.odd_json import readable
+from topo_scheduler.kube.writing.migrations import Unreadable, read_migration
+from topo_scheduler.recovery.controller.disabled import malformed, without_recovery
+from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, EvictPod, Instruction, Warn
+from topo_scheduler.recovery.model.seating import vacant
+
+from .world import Phase, World, copy_of
+
+NAMESPACE: Final = "hostile"
+LONGEST_SECONDS: Final = 0.3
+SEEDS: Final = 25
+
+
+def odd_migration(generator: Generator, number: int, uids: list[str]) -> dict[str, Json]:
+    """Return a Migration that names pods of the tenant, of others, and ones that do not exist."""
+    item = generator.object(Migration)
+    random = generator.random
+    pods = [{"name": uid, "uid": generator.pick("", uid)} for uid in random.sample(uids, random.randrange(1, 4))]
+    spec = item["spec"] if isinstance(item.get("spec"), dict) else {}
+    if random.random() < 0.8:
+        spec["pods"] = pods
+        spec.pop("schedulerName", None)
+    spec["reason"] = generator.pick(*Cause, spec.get("reason", ""))
+    item["spec"] = spec
+    status = item.get("status")
+    if isinstance(status, dict) and random.random() < 0.7:
+        status["phase"] = generator.pick(*Phase)
+        status.pop("schedulerName", None)
+        moves = status.get("moves")
+        moves = [move for move in moves if isinstance(move, dict)] if isinstance(moves, list) else []
+        for move in moves:
+            move |= {"uid": generator.pick(*uids), "from": "s1-l1-1", "to": generator.pick("s1-l1-2", "s2-l1-1", "")}
+        status["moves"] = moves
+    item["metadata"] = {
+        "name": f"odd-{number}",
+        "namespace": NAMESPACE,
+        "uid": f"migration-odd-{number}",
+        "creationTimestamp": generator.pick("2023-11-14T22:13:20Z", "9999-12-31T23:59:59Z", None),
+    }
+    return item
+
+
+class Tenants(World):
+    """Evictions name a pod, and the API server compares its uid: that of another namespace's pod is of no use."""
+
+    def carry_out(self, one: Instruction) -> None:
+        """Do what recovery wants done."""
+        if isinstance(one, EvictPod):
+            pod = self.pods.get(one.pod.uid)
+            if pod is not None and (pod.metadata.namespace, pod.metadata.name) != (one.pod.namespace, one.pod.name):
+                self.recovery.migrations.evicted(
+                    one.migration, one.pod.uid, goes=False, reason="NotFound", message="not found", now=self.now
+                )
+                return
+        super().carry_out(one)
+
+
+class Play:
+    """Runs one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = Generator(seed, (0.0, 0.02, 0.05)[seed % 3], (0.2, 0.5, 0.7)[seed // 3 % 3], bulk=0.01)
+        spec = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True, mig_slots=True))
+        self.world = Tenants(spec, {"s1/l1": 3, "s1/l2": 3, "s2/l1": 3})
+        self.slow: list[float] = []
+        self.unreadable: list[Unreadable] = []
+
+    def run(self) -> None:
+        """A tenant writes Migrations, while a node of another tenant's gang fails."""
+        world = self.world
+        gang = world.gang("good", 2)
+        world.run()
+        tenants = [
+            world.put(f"h{n}", node, 1, namespace=NAMESPACE)
+            for n, node in enumerate(("s1-l1-3", "s1-l2-1", "s2-l1-1", "s2-l1-2"))
+        ]
+        uids = [pod.metadata.uid for pod in (*tenants, *gang)] + ["missing"]
+        for number in range(20):
+            self.write(odd_migration(self.generator, number % 8, uids))
+            began = time.thread_time()
+            world.run(self.generator.pick(0.0, 1.0, 30.0))
+            self.slow.append(time.thread_time() - began)
+            if number == 10:
+                world.fail(gang[0].spec.node_name)
+        world.run(300.0, 10.0)
+        for key in [key for key in world.migrations if key.startswith(NAMESPACE)]:
+            world.cancel(key)
+        if gang[0].metadata.uid in world.pods:
+            world.finish_pod(gang[0].metadata.uid)
+        world.run(1000.0, 50.0)
+
+    def write(self, item: dict[str, Json]) -> None:
+        """The API server takes a Migration, and the scheduler reads it."""
+        world = self.world
+        world.revision += 1
+        item["metadata"]["resourceVersion"] = str(world.revision)
+        found = read_migration(readable(written(item)))
+        if isinstance(found, Unreadable):
+            answer = malformed(found, world.scheduler, world.now)
+            self.unreadable.append(found)
+            assert answer is None or found.name
+            return
+        without_recovery(found, world.scheduler, world.now)
+        if found.key in world.migrations:
+            world.cancel(found.key)
+        world.migrations[found.key] = found
+        world.recovery.migration_seen(copy_of(found), world.now)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_migrations_with_any_values_harm_no_others(seed: int) -> None:
+    play = Play(seed)
+    play.run()
+    world = play.world
+    assert not [one for one in world.emitted if isinstance(one, CountRecoveryFailure)]
+    assert not [one for one in world.emitted if isinstance(one, Warn) and "failed during" in one.message]
+    assert len(world.nodes_of("good-")) == 2, "the gang of another tenant runs again"
+    assert max(play.slow[1:]) < LONGEST_SECONDS
+    world.check()
+
+
+def test_amounts_of_seats_do_not_overflow() -> None:
+    """Two seats with 2**63 - 1 GPUs each would make a full node look empty."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
+    most = {"nvidia.com/gpu": 2**63 - 1}
+    assert not vacant(
+        world.view, [Move(uid="a", to="s1-l1-1", requests=most), Move(uid="b", to="s1-l1-1", requests=most)]
+    )
+    move = {"pod": "h", "uid": "h", "from": "s1-l1-1", "to": "s1-l1-2"}
+    for amount, accepted in ((2**53, True), (2**53 + 1, False), (-1, False)):
+        status = {"phase": "Placing", "moves": [{**move, "requests": {"nvidia.com/gpu": amount}}]}
+        item = {"metadata": {"name": "m", "namespace": "hostile"}, "spec": {"pods": [{"name": "h"}]}, "status": status}
+        found = read_migration(written(item))
+        assert isinstance(found, Migration) is accepted
+        assert accepted or "status.moves[].requests" in found.message  # type: ignore[union-attr]
+
+
+def test_a_migration_with_deep_metadata_is_read() -> None:
+    """It was not: while recovery was off, answering it was an internal error, every five seconds."""
+    for value in ("[" * 5_000 + "]" * 5_000, r'"\ud800"'):
+        metadata = f'"metadata":{{"name":"m","namespace":"hostile","managedFields":{value}}}'
+        found = read_migration(f'{{{metadata},"spec":{{"pods":[{{"name":"h"}}]}}}}'.encode())
+        assert isinstance(found, Migration)
+        assert [pod.name for pod in found.spec.pods] == ["h"]
