@@ -1,6 +1,5 @@
 """Objects of every kind that tenants write, as JSON with extreme values: more than an API server would take."""
 
-import functools
 import random
 from collections.abc import Mapping
 from typing import Any, Final
@@ -133,7 +132,7 @@ POOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "matchAttribute": ("gpu.example.com/numa", "numa", "", "/"),
     "distinctAttribute": ("gpu.example.com/numa", "numa", "", "/"),
     "expression": (
-        f"device.driver == 'gpu.example.com'",
+        "device.driver == 'gpu.example.com'",
         "device.attributes['gpu.example.com'].numa == 9223372036854775807 + 1",
         "-9223372036854775808 / -1 == 1",
         "device.capacity['gpu.example.com'].memory.compareTo(quantity('1e-400')) > 0",
@@ -357,11 +356,15 @@ class Generator:
         return "k" if key.startswith(RAW) else key
 
 
-@functools.cache
 def _info(type_: type[Any]) -> inspect.StructType:
-    info = inspect.type_info(type_)
-    assert isinstance(info, inspect.StructType)
-    return info
+    if type_ not in _infos:
+        info = inspect.type_info(type_)
+        assert isinstance(info, inspect.StructType)
+        _infos[type_] = info
+    return _infos[type_]
+
+
+_infos: Final[dict[type[Any], inspect.StructType]] = {}
 
 
 def written(value: Json) -> bytes:

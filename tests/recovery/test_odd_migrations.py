@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from tests.kube.odd_objects import Generator, Json, written
-from topo_scheduler.api.migrations import Cause, Migration, Move
+from topo_scheduler.api.migrations import Cause, Migration, Move, Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
 from topo_scheduler.kube.connection.odd_json import readable
 from topo_scheduler.kube.writing.migrations import Unreadable, read_migration
@@ -14,7 +14,7 @@ from topo_scheduler.recovery.controller.disabled import malformed, without_recov
 from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, EvictPod, Instruction, Warn
 from topo_scheduler.recovery.model.seating import vacant
 
-from .world import Phase, World, copy_of
+from .world import World, copy_of
 
 NAMESPACE: Final = "hostile"
 LONGEST_SECONDS: Final = 0.3
