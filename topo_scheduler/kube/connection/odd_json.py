@@ -92,20 +92,20 @@ def _without_half_pairs(text: bytes) -> bytes:
 
     if b"\\u" not in text:
         return text
-    changed = np.frombuffer(text, np.uint8).copy()
-    is_first, is_second = np.zeros((2, len(text) + 6), np.bool_)
+    count = max(0, len(text) - 5)  # places where such a sequence may begin
+    begins = np.zeros(len(text), np.bool_)
     for begin, _, escapes in _chunks(text):
-        starts = (escapes + begin)[escapes + begin + 6 <= len(text)]
-        starts = starts[(changed[starts + 1] == _U) & (changed[starts + 2] | 0x20 == _D)]
-        digits = changed[starts + 3] | 0x20  # letters become small ones, and digits stay
-        is_first[starts] = (digits == ord("8")) | (digits == ord("9")) | (digits == ord("a")) | (digits == ord("b"))
-        is_second[starts] = (digits >= ord("c")) & (digits <= ord("f"))
-    paired = is_first[:-6] & is_second[6:]
-    is_first[:-6] &= ~paired
-    is_second[6:] &= ~paired
-    halves = np.flatnonzero(is_first | is_second)
+        begins[escapes + begin] = True
+    whole = np.frombuffer(text, np.uint8)
+    of_pair = begins[:count] & (whole[1 : count + 1] == _U) & (whole[2 : count + 2] | 0x20 == _D)
+    digits = np.zeros(256, np.uint8)
+    digits[list(b"89abAB")], digits[list(b"cdefCDEF")] = 1, 2
+    parts = np.where(of_pair, digits[whole[3 : count + 3]], 0)
+    paired = (parts[:-6] == 1) & (parts[6:] == 2)
+    parts[:-6][paired] = parts[6:][paired] = 0
+    changed, halves = whole.copy(), parts > 0
     for offset, character in enumerate(b"fffd", 2):
-        changed[halves + offset] = character
+        np.putmask(changed[offset : count + offset], halves, character)
     return changed.tobytes()
 
 
