@@ -109,6 +109,8 @@ class World:
         self._improved: set[int] = set()
         self._rules_changed = False
         self._neighbours_at = self.around.position
+        self._repelling_moved = False
+        """Whether a node with pods that have required anti-affinity came into other domains since the last call."""
 
     def configure(self, spec: TopologySpec) -> bool:
         """Apply a configuration; return whether other namespaces than before may request GPUs by annotation."""
@@ -148,9 +150,12 @@ class World:
             self.remove_node(name)
             known = None
         was_ready = known is not None and bool(self.nodes.ready[known])
+        labels = self.nodes.labels[known] if known is not None else node.metadata.labels
         row, changed, problems = self.nodes.put(node)
         if not changed:
             return problems
+        if labels != node.metadata.labels:
+            self._repelling_moved |= self._repels(name)
         self._read_hardware(row)
         self._count_offered()
         self.backed.note([name])
@@ -166,6 +171,11 @@ class World:
         self._improve(row)
         self._rules_changed = True
         return problems
+
+    def _repels(self, node: str) -> bool:
+        """Return whether a pod of a node has required anti-affinity."""
+        entries = map(self.ledger.get, self.ledger.on_node(node))
+        return any(entry is not None and entry.profile is not None and entry.profile.repels for entry in entries)
 
     def _count_offered(self) -> None:
         """Charge the bound pods that request a resource which is offered since the last call."""
@@ -539,10 +549,14 @@ class World:
     # ------------------------------------------------------------ improvements
 
     def take_neighbours(self) -> tuple[bool, bool]:
-        """Return whether pods came or went since the last call, and whether one may have required anti-affinity."""
+        """Return whether pods came or went since the last call, and whether one may have required anti-affinity.
+
+        Both are true if such a pod is in other domains now, because the labels of its node changed.
+        """
         before, self._neighbours_at = self._neighbours_at, self.around.position
+        moved, self._repelling_moved = self._repelling_moved, False
         fresh = self.pod_index.since(before[0])
-        if fresh is None or before[1] != self._neighbours_at[1]:
+        if fresh is None or moved or before[1] != self._neighbours_at[1]:
             return True, True
         return before != self._neighbours_at, any(profile.repels for _, profile, _ in fresh)
 

@@ -118,7 +118,8 @@ class Requeuer:
             if workload is None or workload.set_aside.refused:
                 continue
             set_aside = workload.set_aside
-            arrived_nearby = arrived and set_aside.depends_on_pods
+            # A node that changed may also close or open others, by its domains.
+            arrived_nearby = (arrived or rules_changed) and set_aside.depends_on_pods
             links_freed = freed and workload.gang and any(cls.bandwidth for cls in set_aside.classes)
             if repelling or arrived_nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
