@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from topo_scheduler.scheduling.queueing.fair_queue import (
     MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
     MISSES_BEFORE_TURNS,
+    OVERDUE_MISSES,
     PLACEMENTS_BY_SHARE,
     FairnessLimits,
     FairWorkloadQueue,
@@ -197,6 +199,52 @@ def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn()
         assert turns.take(200) == f"big{number:02}"
         turns.tried(placed=False)
     assert names(turns, 2, now=200) == ["big29", "small"]
+
+
+def test_many_overdue_that_find_no_place_leave_every_second_attempt_to_others() -> None:
+    """They are ready again before the last of them was tried, as in a busy cluster."""
+    turns = FairWorkloadQueue(Held(hostile=0, victim=9), FairnessLimits(overdue_after=100))
+    for number in range(2000):
+        turns.put(Order(0, number, f"hostile{number:04}", "hostile"))
+    for number in range(20):
+        turns.put(Order(0, 5000 + number, f"victim{number:02}", "victim", since=5000))
+    placed_after = []
+    for attempt in range(2000):
+        id_ = turns.take(5001)
+        assert id_ is not None
+        placed = id_.startswith("victim")
+        turns.tried(placed=placed, operations=2 * MISS_OPERATIONS)
+        if placed:
+            placed_after.append(attempt)
+        else:
+            turns.put(Order(0, int(id_.removeprefix("hostile")), id_, "hostile"))
+    assert len(placed_after) == 20, "none of them waits until no other is ready"
+    assert placed_after[0] <= OVERDUE_MISSES
+    assert max(after - before for before, after in pairwise(placed_after)) <= 2 * MISSES_BEFORE_TURNS
+
+
+def test_an_overdue_workload_that_fits_comes_after_those_before_it_however_many() -> None:
+    turns = FairWorkloadQueue(Held(old=0, new=9), FairnessLimits(overdue_after=100))
+    for number in range(300):
+        turns.put(Order(0, number, f"old{number:03}", "old", since=number / 1000))
+        turns.put(Order(0, 5000 + number, f"new{number:03}", "new", since=5000))
+    order = names(turns, 500, now=5001, placed=False)
+    at = order.index("old299")
+    assert at <= OVERDUE_MISSES + 2 * 200
+
+
+def test_times_far_ahead_that_are_void_are_forgotten() -> None:
+    """The first entry is valid, so none behind it is reached: gangs that relax in days, and are tried often."""
+    queue = Queue()
+    queue.park(Order(0, 0, "quiet"), 1e6)
+    for number in range(1000):
+        queue.park(Order(0, 0, "busy"), 2e6 + number)
+        queue.wake("busy")
+        assert queue.pop(number) == "busy"
+        queue.tried(placed=False)
+    assert len(queue._due) < 100
+    queue.park(Order(0, 0, "busy"), 3e6)
+    assert queue.next_due() == 1e6
 
 
 @pytest.mark.parametrize("others", [1, 5])

@@ -5,6 +5,8 @@ These rules keep one namespace from blocking another of the same priority:
 - A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
   After one such placement the next `PLACEMENTS_BY_SHARE` placements go by share again: an old backlog can't shut out a
   namespace that holds little. So between two placements of overdue workloads there are at most that many others.
+  After `OVERDUE_MISSES` attempts without a placement, every second one goes to the others: overdue workloads that fit
+  nowhere don't keep them waiting.
 - An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
   a row, namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
   operations counts as several.
@@ -27,6 +29,8 @@ MISSES_BEFORE_TURNS: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
 MISS_OPERATIONS: Final = 2_000
 """Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less."""
+OVERDUE_MISSES: Final = 100
+"""Attempts on overdue workloads without a placement after which every second attempt goes to others."""
 PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
 MIN_KEPT_NAMESPACES: Final = 4096
@@ -123,6 +127,10 @@ class _PriorityLevel:
     misses: int = 0
     by_share_next: int = 0
     """How many of the next placements go by share even if a workload is overdue."""
+    overdue_misses: int = 0
+    """Attempts on overdue workloads since one of them was placed or none was ready."""
+    last_overdue: bool = False
+    """Whether the last attempt went to an overdue workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +206,7 @@ class FairWorkloadQueue:
         level = self._levels[order.level]
         level.live -= 1
         if not level.live:
-            level.misses = 0
+            level.misses = level.overdue_misses = 0
             for heap in (level.lines, level.by_share, level.listed, level.by_turn, level.in_turn, level.by_wait):
                 heap.clear()
 
@@ -219,6 +227,7 @@ class FairWorkloadQueue:
                 namespace = self._orders[id_][0].namespace
                 self._take_turn(namespace, now)
                 self.drop(id_)
+                level.last_overdue = overdue
                 self._current = _TakenWorkload(level, overdue, namespace, now)
                 return id_
         return None
@@ -237,6 +246,8 @@ class FairWorkloadQueue:
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
+        if attempt.overdue and level.live:
+            level.overdue_misses = 0 if placed else level.overdue_misses + 1 + operations // MISS_OPERATIONS
         until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
         if until > attempt.now:
             self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
@@ -259,8 +270,11 @@ class FairWorkloadQueue:
     # ------------------------------------------------------------ selection
 
     def _next(self, level: _PriorityLevel, now: float) -> tuple[str, bool] | None:
-        if not level.by_share_next and (id_ := self._overdue(level, now)) is not None:
-            return id_, True
+        others_next = level.last_overdue and level.overdue_misses >= OVERDUE_MISSES
+        if not level.by_share_next and not others_next:
+            if (id_ := self._overdue(level, now)) is not None:
+                return id_, True
+            level.overdue_misses = 0
         namespace = self._oldest_turn(level) if level.misses >= MISSES_BEFORE_TURNS else self._smallest_share(level)
         head = None if namespace is None else self._head(level, namespace)
         return None if head is None else (head[1], False)

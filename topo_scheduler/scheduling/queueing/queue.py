@@ -134,3 +134,7 @@ class Queue:
         else:
             self._until[order.id] = until
             heapq.heappush(self._due, (until, order.id, self._tickets))
+            if len(self._due) > 2 * len(self._until) + 64:
+                # A void entry would otherwise stay until it is the first, for days if it is due in days.
+                self._due = [entry for entry in self._due if self._ticket.get(entry[1]) == entry[2]]
+                heapq.heapify(self._due)
