@@ -33,6 +33,13 @@ def waiting_gang(
     return pods
 
 
+def in_namespace(namespace: str, pods: list[Pod]) -> list[Pod]:
+    """Return pods after moving them to a namespace."""
+    for pod in pods:
+        pod.metadata.namespace = namespace
+    return pods
+
+
 # ---------------------------------------------------------------- which nodes
 
 
@@ -239,6 +246,28 @@ def test_one_of_each_priority_or_as_many_as_are_configured() -> None:
         assert sorted(reservations_by_name(d)) == names
         rows = [node for one in reservations_by_name(d).values() for node in one.nodes]
         assert len(rows) == len(set(rows))
+
+
+@pytest.mark.parametrize("namespaces", [1, 6])
+def test_old_gangs_that_never_get_nodes_do_not_take_the_plans_of_others(namespaces: int) -> None:
+    """They want more than may be reserved for a namespace, and pods come and end all the time."""
+    d = Driver(fabric({"s1/l1": 8}), configured("{reservation: {maxGPUSharePerNamespace: 0.5}}"))
+    for number in range(1, 9):
+        run_pod_until(d, f"a-{number}", f"s1-l1-{number}", ends=36000)
+    for number in range(120):
+        pods = gang(6, name=f"vain-{number}")
+        d.apply(*in_namespace(f"hostile{number % namespaces}", pods))
+    d.step()
+    d.step(5)
+    d.apply(*in_namespace("victim", gang(2, name="victim")))
+    for number in range(60):
+        passing = make_pod(f"passing-{number}", gpus=0, namespace="c", node="s1-l1-1", scheduler="other")
+        d.apply(passing)
+        d.step(3)
+        d.delete(passing)
+        if "victim" in reservations_by_name(d):
+            return
+    pytest.fail("the gang got no reservation")
 
 
 def test_small_pods_are_held_nothing() -> None:

@@ -22,7 +22,7 @@ nodes again.
 
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -52,6 +52,8 @@ FIRST_RECHECK_SECONDS, MAX_RECHECK_SECONDS = 1.0, 30.0
 """Minimum seconds between two checks, and the maximum if something changed."""
 MAX_PLANS: Final = 4
 """Maximum number of plans in one check."""
+WORKLOADS_PER_PART: Final = 256
+"""Pending workloads that are looked at in one part."""
 MAX_DOUBLINGS: Final = 32
 """Maximum number of doublings of what a move must gain: by then it is longer than any run."""
 VICTIMS_END_SECONDS: Final = 60.0
@@ -73,11 +75,8 @@ class _PendingWorkload:
     priority: int
     since: float
     id: str
+    namespace: str
     text: str
-
-    @property
-    def turn(self) -> tuple[int, float, str]:
-        return -self.priority, self.since, self.id
 
 
 @dataclass(slots=True)
@@ -100,6 +99,10 @@ class _QueueCheck:
     plans: int = 0
     pods: int = 0
     at: float = inf
+    planned: set[str] = field(default_factory=set)
+    """Namespaces with a plan in this check."""
+    passed_over: dict[str, None] = field(default_factory=dict)
+    """Namespaces with a workload that got no plan because those of others came before it."""
 
 
 class Reserving:
@@ -132,6 +135,11 @@ class Reserving:
         """
         self._stubborn: set[str] = set()
         """Pods without a declared end that a reservation waited for in vain."""
+        self._first: dict[str, int] = {}
+        """Namespaces that the last check passed over, with their place: the next one plans for each of them in turn.
+
+        Otherwise a namespace with many old workloads for which there are no nodes would take the plans of all others.
+        """
         self._let_in: list[Reservation] = []
         """Reservations whose free room the workload of the current attempt may use, because it ends in time."""
         self._arrived = 0
@@ -233,7 +241,7 @@ class Reserving:
             return
         if id_ not in self._waiting:
             self._arrived += 1
-        self._waiting[id_] = _PendingWorkload(order.priority, order.since, id_, text)
+        self._waiting[id_] = _PendingWorkload(order.priority, order.since, id_, order.namespace, text)
 
     def applying(self, order: Order, lasting: Lasting, now: float) -> list[Reservation]:
         """Return the reservations that apply to a workload without running members, if it is started now. Changes
@@ -322,9 +330,18 @@ class Reserving:
         self._forget_old()
         served: Counter[int] = Counter()
         done: set[int] = set()
-        for waiting in sorted(self._waiting.values(), key=lambda waiting: waiting.turn):
-            if waiting.priority in done or (look.plans >= MAX_PLANS and self.holds.get(waiting.id) is None):
-                continue
+        held = Counter(waiting.priority for waiting in self._waiting.values() if self.holds.get(waiting.id) is not None)
+        for number, waiting in enumerate(self._in_turn()):
+            if number % WORKLOADS_PER_PART == WORKLOADS_PER_PART - 1:
+                yield None
+            if self.holds.get(waiting.id) is None:
+                early = waiting.namespace in self._first and held[waiting.priority] >= self._spec.gangs
+                if waiting.priority in done or early:
+                    continue
+                if look.plans >= MAX_PLANS or (self._first and waiting.namespace in look.planned):
+                    if waiting.namespace not in look.passed_over and self._may_plan(waiting):
+                        look.passed_over[waiting.namespace] = None
+                    continue
             workload = self._workloads.get(waiting.id)
             self._looked_at = waiting.id
             if workload is None or not waits(workload):
@@ -335,19 +352,42 @@ class Reserving:
                 look.at = min(look.at, failed.until)
             elif waiting.id in self._waiting and not self._preempting.claims(waiting.id):
                 waited = waiting.since + self._spec.after
-                if waited > self._now:  # workloads that come later have been pending for less time
+                if waited > self._now:
                     look.at = min(look.at, waited)
-                    done.add(waiting.priority)
                     continue
+                plans = look.plans
                 if (yield from self._serve(workload, look)):
                     yield workload, self._waiting.get(waiting.id, waiting).text
+                if look.plans > plans:
+                    look.planned.add(waiting.namespace)
                 served[waiting.priority] += self.holds.get(waiting.id) is not None
                 if served[waiting.priority] >= self._spec.gangs:
                     done.add(waiting.priority)
+        still = [namespace for namespace in self._first if namespace in look.passed_over]
+        turns = dict.fromkeys((*still, *look.passed_over))
+        self._first = {namespace: turn for turn, namespace in enumerate(turns) if namespace not in look.planned}
         self._seen, self._at = None if self._moved else self._state(), look.at
         self._not_before = self._now + min(
             MAX_RECHECK_SECONDS, max(FIRST_RECHECK_SECONDS, PAUSE_SECONDS_PER_POD * look.pods)
         )
+
+    def _in_turn(self) -> list[_PendingWorkload]:
+        """Return the pending workloads in their order: by priority, then those that were passed over, then by age."""
+        first, last = self._first, len(self._first)
+        return sorted(
+            self._waiting.values(),
+            key=lambda waiting: (-waiting.priority, first.get(waiting.namespace, last), waiting.since, waiting.id),
+        )
+
+    def _may_plan(self, waiting: _PendingWorkload) -> bool:
+        """Return whether a workload without a reservation would get a plan now if there were any left."""
+        if waiting.since + self._spec.after > self._now or self._preempting.claims(waiting.id):
+            return False
+        vain, failed = self._vain.get(waiting.id), self._failed.get(waiting.id)
+        if (vain is not None and self._now < vain.until) or (failed is not None and self._now < failed.until):
+            return False
+        workload = self._workloads.get(waiting.id)
+        return workload is not None and self._out_until(workload) <= self._now and waits(workload)
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""
