@@ -1,6 +1,7 @@
 """What selectors read, what they cost, and how they fail."""
 
 import time
+import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 
@@ -189,6 +190,21 @@ def test_what_costs_too_much_is_given_up(expression: str) -> None:
     with pytest.raises(ExpressionNotUnderstoodError):
         selector.matches(SelectorDevice())
     assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "builds", [f'"{"a" * 900}".replace("", "{"b" * 900}")', f'{["x"] * 900}.join("{"b" * 900}")'.replace("'", '"')]
+)
+def test_texts_that_are_built_cost_what_they_hold(builds: str) -> None:
+    """A list of some hundred of them would fill the memory."""
+    answer, steps = compile_selector(f"{[0] * 300}.map(i, {builds}).size() > 0").judge(DEVICES[0])
+    assert isinstance(answer, CostError)
+    tracemalloc.start()
+    compile_selector(f"{[0] * 300}.map(i, {builds}).size() > 0").judge(DEVICES[0])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 * 2**20
+    assert steps > 1_000_000
 
 
 def test_cost_is_an_error_of_its_own() -> None:

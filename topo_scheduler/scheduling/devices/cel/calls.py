@@ -63,7 +63,7 @@ _PARSERS: Final = frozenset({"quantity", "semver", "ip", "cidr"})
 _QUADRATIC: Final = frozenset(
     {"distinct", "sort", "sets.contains", "sets.equivalent", "sets.intersects", "indexOf", "lastIndexOf"}
 )
-_LINEAR: Final = frozenset({"slice", "reverse", "isSorted", "sum", "min", "max", "join", "unwrapOpt"})
+_LINEAR: Final = frozenset({"slice", "reverse", "isSorted", "sum", "min", "max", "unwrapOpt"})
 _INTEGER_FUNCTIONS: Final = frozenset({"asInteger", "isInteger", "asApproximateFloat"})
 _COMPARISON_FUNCTIONS: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 
@@ -212,6 +212,19 @@ def _first_text(frame: Frame, values: Sequence[Value]) -> None:
     charge(frame, 2 * traversal(size(values[0])) + 1)
 
 
+def _replace_cost(frame: Frame, values: Sequence[Value]) -> None:
+    _first_text(frame, values)
+    text, old, new = values[0], values[1], values[2]
+    if isinstance(text, str) and isinstance(old, str):
+        charge(frame, traversal(text.count(old) * size(new)))  # upstream does not charge for what is built
+
+
+def _join_cost(frame: Frame, values: Sequence[Value]) -> None:
+    _linear(frame, values)
+    if len(values) > 1:
+        charge(frame, traversal(size(values[0]) * size(values[1])))
+
+
 def _last_text(frame: Frame, values: Sequence[Value]) -> None:
     charge(frame, traversal(size(values[-1])) + 10)
 
@@ -263,7 +276,7 @@ def _quadratic(frame: Frame, values: Sequence[Value]) -> None:
 _COSTS: Final[Mapping[str, Callable[[Frame, Sequence[Value]], None]]] = {
     **dict.fromkeys(
         (
-            *("lowerAscii", "upperAscii", "substring", "trim", "replace", "split", "startsWith", "endsWith", "charAt"),
+            *("lowerAscii", "upperAscii", "substring", "trim", "split", "startsWith", "endsWith", "charAt"),
             *("string", "bytes", "int", "uint", "double", "bool", "strings.quote"),
             *("quantity", "isQuantity", "semver", "isSemver", "ip", "isIP", "ip.isCanonical", "cidr", "isCIDR"),
         ),
@@ -272,6 +285,8 @@ _COSTS: Final[Mapping[str, Callable[[Frame, Sequence[Value]], None]]] = {
     **dict.fromkeys(_LINEAR, _linear),
     **dict.fromkeys(_QUADRATIC, _quadratic),
     "flatten": _flatten_cost,
+    "replace": _replace_cost,
+    "join": _join_cost,
     "optional.unwrap": _linear,
     "optional.ofNonZeroValue": _no_cost,
     "contains": _containment,
