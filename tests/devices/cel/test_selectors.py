@@ -175,6 +175,8 @@ _TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
         + "".join("cel.bind(a, dyn([a, a]), " for _ in range(30))
         + "a == a"
         + ")" * 31,
+        "cel.bind(a, dyn([1]), " + "cel.bind(a, dyn([a, a]), " * 40 + "[a].includes(a)" + ")" * 41,
+        "cel.bind(a, dyn([1]), " + "cel.bind(a, dyn([a, a]), " * 40 + "a.includes(a)" + ")" * 41,
         "cel.bind(a, '" + "a" * 1_000 + "', cel.bind(b, a.replace('a', a), b.replace('a', a) == ''))",
         "cel.bind(a, '" + "a" * 2_000 + "', cel.bind(b, a.split(''), b.map(x, b.join(a)).map(x, b.join(x)) == []))",
         "cel.bind(a, '" + "a" * 5_000 + "', " + " || ".join(["a.matches('^(a|a)*(a|a)*b$')"] * 9) + ")",
@@ -182,7 +184,7 @@ _TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
         "cel.bind(a, lists.range(5000), sets.contains(a, a) && sets.equivalent(a, a))",
         "cel.bind(a, lists.range(5000), a.distinct() == a)",
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_what_costs_too_much_is_given_up(expression: str) -> None:
     selector = compile_selector(expression)

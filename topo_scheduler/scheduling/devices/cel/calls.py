@@ -219,6 +219,14 @@ def _replace_cost(frame: Frame, values: Sequence[Value]) -> None:
         charge(frame, traversal(text.count(old) * size(new)))  # upstream does not charge for what is built
 
 
+def _includes_cost(frame: Frame, values: Sequence[Value]) -> None:
+    value, wanted = values
+    charge_weight(frame, value)
+    if isinstance(wanted, list | CelMap | Optional):  # lists that hold one list twice, and so on, grow as 2**n
+        for _ in range(min(size(value), _MAX_INCLUDED)):
+            charge_weight(frame, wanted)
+
+
 def _join_cost(frame: Frame, values: Sequence[Value]) -> None:
     _linear(frame, values)
     if len(values) > 1:
@@ -287,6 +295,7 @@ _COSTS: Final[Mapping[str, Callable[[Frame, Sequence[Value]], None]]] = {
     "flatten": _flatten_cost,
     "replace": _replace_cost,
     "join": _join_cost,
+    "includes": _includes_cost,
     "optional.unwrap": _linear,
     "optional.ofNonZeroValue": _no_cost,
     "contains": _containment,
