@@ -1,6 +1,7 @@
 """Large workloads that wait: nodes are held for them, and who ends in time uses those meanwhile."""
 
 import random
+from itertools import count
 from math import inf
 
 import pytest
@@ -268,6 +269,23 @@ def test_old_gangs_that_never_get_nodes_do_not_take_the_plans_of_others(namespac
         if "victim" in reservations_by_name(d):
             return
     pytest.fail("the gang got no reservation")
+
+
+def test_pods_of_daemonsets_that_come_and_go_do_not_start_the_search_anew() -> None:
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    for name in ("s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"):
+        run_pod_until(d, name, name, ends=3600)
+    waiting_gang(d, seconds=29)
+    readings = count()
+    for number in range(40):
+        daemonset = controlled_by("DaemonSet", "busy")
+        pod = make_pod(f"daemon-{number}", namespace="b", node="s1-l1-1", scheduler="other", owner=daemonset)
+        d.apply(pod)
+        d.now += 0.5
+        d.engine.step(d.now, lambda: float(next(readings)))  # one part in each step
+        d.delete(pod)
+        d.engine.step(d.now, lambda: float(next(readings)))
+    assert reservations_by_name(d)
 
 
 def test_small_pods_are_held_nothing() -> None:

@@ -111,4 +111,6 @@ class Parts(Generic[T]):
         return self.work(lambda: clock() - self.stepped_at < STEP_SECONDS)
 
     def _now(self) -> object:
-        return self._world.nodes.facts_changes.position, self._world.layout.generation
+        nodes = self._world.nodes
+        # Pods of DaemonSets change no names, labels or fabric. Tenants may create and delete them all the time.
+        return nodes.facts_changes.position - nodes.daemon_charges, self._world.layout.generation

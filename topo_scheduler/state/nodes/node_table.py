@@ -96,6 +96,8 @@ class NodeTable:
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.capacity_changes = ChangeLog()
         self.facts_changes = ChangeLog()
+        self.daemon_charges = 0
+        """Number of entries of ``facts_changes`` for DaemonSet pods that came or went."""
         self._free = list(range(rows - 1, -1, -1))
         self._model_id: dict[str, int] = {}
         self._taint_set_id: dict[tuple[Taint, ...], int] = {(): 0}
@@ -260,6 +262,7 @@ class NodeTable:
             for column, amount in amounts:
                 self.daemons[row, column] += sign * amount
             self.facts_changes.append(row)
+            self.daemon_charges += 1
         self.capacity_changes.append(row)
 
     def charge_all(self, rows: Int64, amounts: Int64) -> None:
