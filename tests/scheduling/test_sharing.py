@@ -8,7 +8,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.scheduling.queueing.quotas import _cap, _Meter
+from topo_scheduler.scheduling.queueing.quotas import MAX_NAMESPACES, _cap, _Meter
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import NO_LIMIT, PodClass
 
@@ -327,3 +327,21 @@ def test_a_quota_that_has_enough_left_caps_nothing(held: int, now: int) -> None:
     meter = _Meter(("a",), "", {GPU: 7000})
     cap = _cap(meter, {GPU: held}, [GPU], (PodClass(((GPU, 2),)), 2), 0, whole=False)
     assert cap is not None and (cap.now, cap.ever) == (now, NO_LIMIT)
+
+
+def test_namespaces_that_come_and_go_leave_nothing_behind() -> None:
+    spec = "{quotas: [{namespaces: ['*'], domain: l1, hard: {gpus: 8}}], domainAccess: [{domain: l2, namespaces: [a]}]}"
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}), configured(spec))
+    sharing, one_gpu = d.engine.sharing, PodClass(amounts=((GPU, 1),))
+    for number in range(2 * MAX_NAMESPACES):
+        sharing.bound(f"ci-{number}", [(one_gpu, [])], 0)
+    for number in range(20):
+        pod = make_pod("p", namespace=f"ci-{number}", gpus=1, node="s1-l1-1", scheduler="other")
+        d.apply(pod)
+        d.step()
+        d.delete(pod)
+    meter = sharing._quotas._meters[0]
+    assert meter.inside.any()
+    assert not meter.held
+    assert len(sharing._quotas._of) <= MAX_NAMESPACES
+    assert len(sharing._shut) <= MAX_NAMESPACES

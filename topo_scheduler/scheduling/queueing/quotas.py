@@ -7,6 +7,7 @@ keeps its own sums. The accounts report each change to it, and it corrects rows 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
 
+MAX_NAMESPACES: Final = 4096
+"""Namespaces at most for which it is kept what the configuration says of them. Many come and go, as those of tests."""
 Group = tuple[PodClass, int]
 """A class and its number of pods."""
 
@@ -76,7 +79,11 @@ class _Meter:
         """Add the amounts of a pod, or subtract them with sign -1."""
         held = self.held.setdefault(namespace, {})
         for column, amount in amounts:
-            held[column] = held.get(column, 0) + sign * amount
+            total = held[column] = held.get(column, 0) + sign * amount
+            if not total:
+                del held[column]
+        if not held:
+            del self.held[namespace]
 
 
 class Quotas:
@@ -194,6 +201,8 @@ class Quotas:
     def _meters_of(self, namespace: str) -> tuple[_Meter, ...]:
         meters = self._of.get(namespace)
         if meters is None:
+            if len(self._of) >= MAX_NAMESPACES:
+                self._of.clear()
             meters = self._of[namespace] = tuple(
                 meter for meter in self._meters if matches(namespace, meter.namespaces)
             )

@@ -7,7 +7,7 @@ from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
-from topo_scheduler.scheduling.queueing.quotas import Group, QuotaLack, Quotas
+from topo_scheduler.scheduling.queueing.quotas import MAX_NAMESPACES, Group, QuotaLack, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
@@ -113,6 +113,8 @@ class Sharing:
     def _access_caps(self, namespace: str) -> tuple[Cap, ...]:
         caps = self._shut.get(namespace)
         if caps is None:
+            if len(self._shut) >= MAX_NAMESPACES:
+                self._shut.clear()
             caps = self._shut[namespace] = tuple(
                 Cap(access.domain, 0, 0, NodeReason.ACCESS)
                 for access in self._access
