@@ -1,5 +1,7 @@
 """Pods with volume claims: where they go, what they are told, and when they are tried again."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.helpers import make_node, make_pod
@@ -15,10 +17,12 @@ from topo_scheduler.api.storage import (
     CSISource,
     StorageClass,
 )
+from topo_scheduler.scheduling.rules import volume_limits
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
+from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.storage.csi_translation import GCE, MIGRATED
-from topo_scheduler.state.storage.storage_objects import SELECTED_NODE
+from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, Storage
 
 pytestmark = pytest.mark.unrecorded
 
@@ -601,3 +605,33 @@ def test_a_volume_that_the_driver_in_place_of_its_plugin_can_not_serve_is_named(
     assert pod.spec.node_name == ("" if migrated else "n1")
     if migrated:
         assert "could not translate volume pv to CSI" in reason(d, pod)
+
+
+@pytest.mark.unrecorded
+def test_the_volumes_of_running_pods_are_read_once_for_all_classes_and_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each member of a gang with claims of its own is of a class of its own."""
+    nodes, pods, members = 20, 10, 8
+    d = StorageDriver(zoned(*(["a"] * nodes)))
+    limit = CSINodeSpec([CSINodeDriver("disk.example.com", CSINodeAllocatable(pods + 1))])
+    for number in range(1, nodes + 1):
+        d.storage.put(d.storage.csi_nodes, f"n{number}", CSINode(ObjectMeta(name=f"n{number}"), limit))
+        for pod in range(pods):
+            name = f"c{number}-{pod}"
+            d.tell(claim(name))
+            running = using(name, name=name, gpus=0)
+            running.spec.node_name, running.spec.scheduler_name = f"n{number}", "other"
+            d.apply(running)
+    d.step()
+    read: list[object] = []
+    original = volume_limits._of_profile
+
+    def counted(storage: Storage, profile: Profile) -> Mapping[str, str]:
+        read.append(profile)
+        return original(storage, profile)
+
+    monkeypatch.setattr(volume_limits, "_of_profile", counted)
+    d.tell(*(claim(f"g{number}") for number in range(members)))
+    d.apply(*(using(f"g{number}", name=f"g-{number}", gang=members, gpus=8) for number in range(members)))
+    d.engine.step(d.now, d.clock)
+    assert d.engine._spent_on_attempt > 6 * nodes * pods
+    assert len(read) < 3 * nodes * pods, "not once for each of the members"

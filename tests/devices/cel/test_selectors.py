@@ -199,10 +199,10 @@ def test_what_costs_too_much_is_given_up(expression: str) -> None:
 )
 def test_texts_that_are_built_cost_what_they_hold(builds: str) -> None:
     """A list of some hundred of them would fill the memory."""
-    answer, steps = compile_selector(f"{[0] * 300}.map(i, {builds}).size() > 0").judge(DEVICES[0])
+    answer, steps = compile_selector(f"{[0] * 300}.map(i, {builds}).size() > 0").judge(SelectorDevice())
     assert isinstance(answer, CostError)
     tracemalloc.start()
-    compile_selector(f"{[0] * 300}.map(i, {builds}).size() > 0").judge(DEVICES[0])
+    compile_selector(f"{[0] * 300}.map(i, {builds}).size() > 0").judge(SelectorDevice())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 50 * 2**20

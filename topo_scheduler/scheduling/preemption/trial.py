@@ -15,6 +15,7 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
+from topo_scheduler.scheduling.rules.interpod_filters import VolumesInUse
 from topo_scheduler.scheduling.rules.numa import is_limited_by_numa
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceChanges
@@ -119,6 +120,7 @@ class Trial:
                 devices=of_nodes,
                 gpu_sets=self.gpu_sets,
                 numa_zones=self._numa_zones,
+                volumes_in_use=VolumesInUse(),
             ),
             planner.history,
             policy,

@@ -49,6 +49,23 @@ class Reach:
 
 
 @dataclass(slots=True)
+class VolumesInUse:
+    """Cached CSI volumes, the driver by ``driver/handle``. A change of pods or storage objects clears it.
+
+    Attributes:
+        state: bound pods and positions in the changes of pods and of storage objects for which it holds.
+        rows: those that the bound pods of a row use.
+        attached: those that are attached to each node, by name; None if they are not read yet.
+        entries: volumes in ``rows``.
+    """
+
+    state: tuple[object, int, int] = (None, -1, -1)
+    rows: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    attached: Mapping[str, Mapping[str, str]] | None = None
+    entries: int = 0
+
+
+@dataclass(slots=True)
 class FilterContext:
     """The state of the cluster that decides where a pod may go.
 
@@ -66,6 +83,7 @@ class FilterContext:
     storage: Storage = field(default_factory=Storage)
     shunned: Penalties = field(default_factory=Penalties)
     reach: Reach = field(default_factory=Reach)
+    volumes_in_use: VolumesInUse = field(default_factory=VolumesInUse)
     domains: NamedDomains | None = None
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
@@ -95,7 +113,7 @@ class FilterContext:
 
     def detach(self) -> None:
         """Use separate caches from now on, for a copy with its own nodes or bound pods."""
-        self.reach, self._towards = Reach(), WeakKeyDictionary()
+        self.reach, self.volumes_in_use, self._towards = Reach(), VolumesInUse(), WeakKeyDictionary()
 
     def remembering(self) -> "FilterContext":
         """Return a copy with caches for one search, during which neither nodes nor bound pods change."""

@@ -1,17 +1,22 @@
 """Limits on volumes per CSI driver and node, like the plugin NodeVolumeLimits of kube-scheduler 1.36."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext, VolumesInUse
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import Disk, PodVolumeClaim, Profile
 from topo_scheduler.state.storage.csi_translation import PROVISIONERS, handle_of, inline_handle
 from topo_scheduler.state.storage.storage_objects import Storage, class_of_claim
+
+MAX_VOLUMES_IN_USE: Final = 100_000
+"""Volumes of bound pods that are cached at most, some 20 MiB."""
 
 
 class ClaimError(ValueError):
@@ -32,7 +37,10 @@ def within_limits(
     limits_by_node = storage.limits() if wanted_volumes else {}
     if not limits_by_node:
         return accepted
-    attached = _attachments(storage)
+    cache = _current(context)
+    if cache.attached is None:
+        cache.attached = _attachments(storage)
+    attached = cache.attached
     rows_with_pods = {row for row, _ in assumed_pods} | context.pod_index.special.keys()
     requested = Counter(wanted_volumes.values())
     for index in np.flatnonzero(candidates).tolist():
@@ -44,12 +52,13 @@ def within_limits(
         if row not in rows_with_pods and name not in attached:
             accepted[index] = all(number <= limits.get(driver, number) for driver, number in requested.items())
             continue
-        used_volumes: dict[str, str] = {}
-        for profile in _profiles_on(context, row, assumed_pods):
-            _check(storage, profile)
-            used_volumes |= _handles(storage, profile.namespace, profile.claims, profile.disks)
+        used_volumes = dict(_used_on(context, cache, row))
+        for pod_row, profile in assumed_pods:
+            if pod_row == row:
+                used_volumes |= _of_profile(storage, profile)
         # Attached volumes that no pod uses count, although one of them may be the wanted volume.
-        all_volumes = attached.get(name, {}) | used_volumes
+        all_volumes = {**attached.get(name, {}), **used_volumes}
+        charge(1 + len(all_volumes) // 8)
         for driver, limit in limits.items():
             additional = sum(
                 handle not in used_volumes
@@ -64,9 +73,36 @@ def within_limits(
     return accepted
 
 
-def _profiles_on(context: FilterContext, row: int, assumed_pods: AssumedPods) -> Iterator[Profile]:
-    yield from context.pod_index.special.get(row, {})
-    yield from (profile for pod_row, profile in assumed_pods if pod_row == row)
+def _current(context: FilterContext) -> VolumesInUse:
+    """Return the cache, cleared if pods or storage objects have changed."""
+    cache, state = context.volumes_in_use, (context.pod_index, context.pod_index.position, context.storage.changes)
+    if cache.state[0] is not state[0] or cache.state[1:] != state[1:]:
+        cache.state, cache.attached, cache.entries = state, None, 0
+        cache.rows.clear()
+    return cache
+
+
+def _used_on(context: FilterContext, cache: VolumesInUse, row: int) -> Mapping[str, str]:
+    """Return the CSI volumes that the bound pods of a row use.
+
+    All classes of a gang with claims look at the same pods: there are thousands.
+    """
+    known = cache.rows.get(row)
+    if known is not None:
+        return known
+    used: dict[str, str] = {}
+    for profile in context.pod_index.special.get(row, {}):
+        used |= _of_profile(context.storage, profile)
+    if cache.entries + len(used) <= MAX_VOLUMES_IN_USE:
+        cache.rows[row] = used
+        cache.entries += len(used)
+    return used
+
+
+def _of_profile(storage: Storage, profile: Profile) -> Mapping[str, str]:
+    charge(2 + 4 * len(profile.claims))
+    _check(storage, profile)
+    return _handles(storage, profile.namespace, profile.claims, profile.disks)
 
 
 def _check(storage: Storage, profile: Profile) -> None:
