@@ -189,3 +189,18 @@ def test_members_of_one_gang_do_not_exclude_each_other_at_the_bind() -> None:
         d.apply(*pods)
         d.step()
         assert [d.engine.may_bind(pod.metadata.uid) for pod in pods] == ["", "", ""]
+
+
+def test_the_ports_of_all_running_pods_are_charged() -> None:
+    d = nodes_in_racks("a")
+    d.apply(*(web_pod(f"x{number}", one_gpu_spec(port=9000 + number), node="n1") for number in range(100)))
+    d.step()
+    d.apply(make_pod("p", spec=one_gpu_spec(port=80)))
+    d.step()
+    assert d.engine._spent_on_attempt > 40
+    few = d.engine._spent_on_attempt
+    d.apply(*(web_pod(f"y{number}", one_gpu_spec(port=8000 + number), node="n1") for number in range(900)))
+    d.step()
+    d.apply(make_pod("q", spec=one_gpu_spec(port=81)))
+    d.step()
+    assert d.engine._spent_on_attempt > few + 400, "a fixed number for each node before"
