@@ -9,18 +9,23 @@ from tests.scheduling.driver import fabric, held
 from tests.scheduling.storage import DELAYED, HOST, IMMEDIATE, LOCAL, ZONE, StorageDriver, claim, using, volume, zoned
 from topo_scheduler.api.objects import GCEDisk, ObjectMeta, OwnerReference, Pod, Volume
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.storage import (
+    CSIDriver,
+    CSIDriverSpec,
     CSINode,
     CSINodeAllocatable,
     CSINodeDriver,
     CSINodeSpec,
     CSISource,
+    CSIStorageCapacity,
     StorageClass,
 )
 from topo_scheduler.scheduling.rules import volume_limits
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.selectors import Selector
 from topo_scheduler.state.storage.csi_translation import GCE, MIGRATED
 from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, Storage
 
@@ -635,3 +640,36 @@ def test_the_volumes_of_running_pods_are_read_once_for_all_classes_and_charged(m
     d.engine.step(d.now, d.clock)
     assert d.engine._spent_on_attempt > 6 * nodes * pods
     assert len(read) < 3 * nodes * pods, "not once for each of the members"
+
+
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.unrecorded
+def test_a_driver_with_an_object_for_each_node_costs_no_look_at_all_nodes_for_each(
+    single: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = 40
+    d = StorageDriver(zoned(*(["a"] * nodes)))
+    driver = CSIDriver(ObjectMeta(name="disk.example.com"), CSIDriverSpec(storage_capacity=True))
+    d.storage.put(d.storage.drivers, "disk.example.com", driver)
+    for number in range(1, nodes + 1):
+        labels = {HOST: f"n{number}"} if single else {HOST: f"n{number}", ZONE: "a"}
+        capacity = CSIStorageCapacity(
+            ObjectMeta(name=f"c{number}", namespace="drivers"),
+            storage_class_name=DELAYED,
+            node_topology=LabelSelector(labels),
+            capacity="2Gi" if number == 7 else "1Mi",
+        )
+        d.storage.put(d.storage.capacities, ("drivers", f"c{number}"), capacity)
+    looks: list[object] = []
+    matches = Selector.matches
+
+    def counted(selector: Selector, labels: Mapping[str, str]) -> bool:
+        looks.append(labels)
+        return matches(selector, labels)
+
+    monkeypatch.setattr(Selector, "matches", counted)
+    d.tell(claim("c"))
+    pod = using("c")
+    d.run(pod)
+    assert pod.spec.node_name == "n7"
+    assert len(looks) < nodes
