@@ -29,6 +29,11 @@ def test_a_selector_of_many_steps_is_charged_for_them() -> None:
             selectors.matches(EXPENSIVE, device)
 
 
+def test_a_single_step_beyond_all_limits_is_a_failure_of_the_selector_and_not_of_the_attempt() -> None:
+    with limited(OperationBudget(1_000_000)), pytest.raises(SelectorFailure, match=r"takes more than 50,000 steps"):
+        Selectors().matches("[1].flatten(9223372036854775807) == [1]", devices(1)[0])
+
+
 def test_a_selector_of_too_many_steps_is_evaluated_once() -> None:
     selectors, budget = Selectors(), OperationBudget(10_000_000)
     with limited(budget):

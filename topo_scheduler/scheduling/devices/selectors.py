@@ -143,7 +143,7 @@ def _evaluate(selector: DeviceSelector, device: pools.PublishedDevice) -> _Answe
     if isinstance(view, str):
         return view
     outcome, steps = selector.judge(view, MAX_STEPS)
-    charge(1 + steps // STEPS_PER_OPERATION)
+    charge(1 + min(steps, MAX_STEPS) // STEPS_PER_OPERATION)  # one step may cost more than there is
     if isinstance(outcome, CostError):
         raise outcome
     return f"the selector fails: {outcome}" if isinstance(outcome, CelError) else outcome
