@@ -53,7 +53,7 @@ FIRST_RECHECK_SECONDS, MAX_RECHECK_SECONDS = 1.0, 30.0
 MAX_PLANS: Final = 4
 """Maximum number of plans in one check."""
 WORKLOADS_PER_PART: Final = 256
-"""Pending workloads that are looked at in one part."""
+"""Pending workloads that one part checks."""
 MAX_DOUBLINGS: Final = 32
 """Maximum number of doublings of what a move must gain: by then it is longer than any run."""
 VICTIMS_END_SECONDS: Final = 60.0
