@@ -93,7 +93,8 @@ def test_a_migration_that_is_held_back_holds_no_seats() -> None:
     assert not world.d.engine.preempting.replacements
 
 
-def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> None:
+def room_for_a_pending_gang() -> World:
+    """Return a world in which a pending gang has seats, and the pod on one of them does not leave."""
     config = (
         "{recovery: {enabled: true, defragmentation: {enabled: true}},"
         " preemption: {enabled: false}, reservation: {enabled: false}}"
@@ -104,6 +105,11 @@ def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> 
     world.gang("g", 2)
     world.blocked = {"a"}
     world.run(75)
+    return world
+
+
+def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> None:
+    world = room_for_a_pending_gang()
     assert world.phases() == [Phase.RESERVING, Phase.EVICTING], "the gang has seats, which another pod does not leave"
     world.request("ask", "b")
     world.run(20)
@@ -111,16 +117,7 @@ def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> 
 
 
 def test_a_migration_of_other_pods_ends_no_move_for_a_pending_gang() -> None:
-    config = (
-        "{recovery: {enabled: true, defragmentation: {enabled: true}},"
-        " preemption: {enabled: false}, reservation: {enabled: false}}"
-    )
-    world = World(DEFRAGMENTS, {"s1/l1": 2, "s1/l2": 2}, config)
-    for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
-        world.put(name, node, 2)
-    world.gang("g", 2)
-    world.blocked = {"a"}
-    world.run(75)
+    world = room_for_a_pending_gang()
     assert world.phases() == [Phase.RESERVING, Phase.EVICTING]
     room = next(key for key, one in world.migrations.items() if one.phase is Phase.RESERVING)
     world.put("h", "s1-l2-1", 0, namespace="hostile")

@@ -10,7 +10,7 @@ from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, nodes_o
 from tests.scheduling.driver import gang
 from tests.scheduling.partitioned_nodes import profile, split_node
 from topo_scheduler.api.devices import AllocatedDevice, Allocation, DeviceAllocation, ResourceSlice
-from topo_scheduler.api.objects import PodClaimStatus, PodResourceClaim
+from topo_scheduler.api.objects import Pod, PodClaimStatus, PodResourceClaim
 
 Json = dict[str, Any]
 
@@ -47,14 +47,20 @@ def test_devices_of_several_nodes_that_consume_one_counter_are_counted_together(
     assert sum(d.allocated().values()) == placed
 
 
-def test_a_partition_that_another_scheduler_gave_meanwhile_is_given_way_to() -> None:
-    """It took the whole GPU of which this scheduler has given a slice: each device is given once."""
+def with_a_slice() -> tuple[DeviceDriver, Pod, str]:
+    """Return a pod that was given a slice and is not bound yet, its device, and a claim of another scheduler."""
     d = split_node()
     pod = d.pod("p", profile("1g"))
     d.apply(pod)
     d.step()
     (device,) = d.devices_of("p-claim")
     d.claim("theirs", asking(1))
+    return d, pod, device
+
+
+def test_a_partition_that_another_scheduler_gave_meanwhile_is_given_way_to() -> None:
+    """It took the whole GPU of which this scheduler has given a slice: each device is given once."""
+    d, pod, device = with_a_slice()
     d.put_claim(taken(d.claims["default", "theirs"], "n1", f"{device[:5]}-7g-0"))
     assert device in d.refused(pod.metadata.uid)
     d.settle(60)
@@ -64,12 +70,7 @@ def test_a_partition_that_another_scheduler_gave_meanwhile_is_given_way_to() -> 
 
 
 def test_partitions_of_one_gpu_that_fit_beside_each_other_are_bound() -> None:
-    d = split_node()
-    pod = d.pod("p", profile("1g"))
-    d.apply(pod)
-    d.step()
-    (device,) = d.devices_of("p-claim")
-    d.claim("theirs", asking(1))
+    d, pod, device = with_a_slice()
     d.put_claim(taken(d.claims["default", "theirs"], "n1", f"{device[:5]}-3g-{0 if device.endswith('6') else 4}"))
     assert not d.refused(pod.metadata.uid)
 
