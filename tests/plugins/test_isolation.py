@@ -188,6 +188,30 @@ def test_all_plugins_of_a_decision_share_its_time_and_the_slowest_is_set_aside(i
     assert set(isolated.set_aside()) == {"slow"}
 
 
+def test_many_quick_calls_of_one_decision_do_not_disable_a_plugin_for_all(isolated: Isolated) -> None:
+    isolated.begin()
+    with pytest.raises(PluginError, match=r"plugin quick failed: filter: it used up the 0\.3 s"):
+        for _ in range(40):
+            isolated.call("quick", "filter", lambda: time.sleep(0.02))
+    assert ended(isolated)
+    assert isolated.set_aside() == {}
+    isolated.begin()
+    assert isolated.call("quick", "filter", lambda: "well") == "well"
+
+
+def test_a_call_that_begins_late_in_a_decision_and_never_ends_keeps_its_plugin_disabled(
+    isolated: Isolated, stuck: threading.Event
+) -> None:
+    isolated.begin()
+    for _ in range(10):
+        isolated.call("stuck", "filter", lambda: time.sleep(0.02))
+    with pytest.raises(PluginError, match="it used up"):
+        isolated.call("stuck", "filter", stuck.wait)
+    isolated.begin()
+    with pytest.raises(PluginError, match="is disabled"):
+        isolated.call("stuck", "filter", lambda: "well")
+
+
 async def test_asked_beside_the_loop_it_does_not_hold_the_loop_up(isolated: Isolated, counting: Counting) -> None:
     turns = 0
 

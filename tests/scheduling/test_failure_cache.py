@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
-from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
+from topo_scheduler.scheduling.instructions import BindOutcome, Instruction, RecordDecision
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 
 SPEC = "{preemption: {enabled: %s}, reservation: {after: 10s, afterWithoutEstimates: 30s}}"
@@ -83,6 +83,10 @@ def play(moves: Moves, *, preemption: bool) -> list[Instruction]:
             node = nodes[one % len(nodes)]
             node.spec.unschedulable = not node.spec.unschedulable
             d.nodes(node)
+        elif what == "refuse" and bound:
+            pod = bound[one % len(bound)]
+            d.finish(pod, "Failed", "OutOfcpu")
+            d.delete(pod)
         elif what == "other":
             pod = make_pod(
                 f"other-{number}",
@@ -100,7 +104,7 @@ def play(moves: Moves, *, preemption: bool) -> list[Instruction]:
 
 MOVES = st.lists(
     st.tuples(
-        st.sampled_from(["come", "come", "come", "end", "end", "delete", "cordon", "other"]),
+        st.sampled_from(["come", "come", "come", "end", "end", "delete", "cordon", "refuse", "other"]),
         st.integers(1, 5),
         st.integers(0, 2),
         st.integers(0, 5),
@@ -118,9 +122,28 @@ def test_what_is_said_and_done_is_as_if_each_had_been_tried(moves: Moves, preemp
     assert play(moves, preemption=preemption) == expected
 
 
-def test_of_many_that_ask_the_same_one_is_tried() -> None:
-    d = Driver(fabric({"s1/l1": 4}))
-    running = [make_pod(f"r{n}", gpus=8, created=n) for n in range(4)]
+def refused_by_kubelet(d: Driver) -> None:
+    """A kubelet refuses a pod of another tenant."""
+    pod = make_pod("evil", namespace="evil", gpus=1)
+    d.run(pod)
+    d.finish(pod, "Failed", "OutOfcpu")
+    d.delete(pod)
+
+
+def refused_by_api_server(d: Driver) -> None:
+    """A policy of the API server refuses the Binding of a pod of another tenant."""
+    pod = make_pod("evil", namespace="evil", gpus=1)
+    d.apply(pod)
+    d.step()
+    d.answer(pod.metadata.uid, BindOutcome.REJECTED, "denied by a policy")
+    d.delete(pod)
+
+
+@pytest.mark.parametrize("before", [lambda _: None, refused_by_kubelet, refused_by_api_server])
+def test_of_many_that_ask_the_same_one_is_tried(before: Callable[[Driver], None]) -> None:
+    d = Driver(fabric({"s1/l1": 5}))
+    before(d)
+    running = [make_pod(f"r{n}", gpus=8, created=n) for n in range(5)]
     d.run(*running)
     for number in range(50):
         d.apply(*gang(2, name=f"job-{number}"))

@@ -31,6 +31,12 @@ T = TypeVar("T")
 FIRST_PAUSE_SECONDS: Final = 60.0
 """Seconds for which a plugin is disabled the first time. The pause doubles each further time."""
 LONGEST_PAUSE_SECONDS: Final = 3600.0
+SLOW_SHARE: Final = 0.5
+"""Share of the time limit that one call must have taken for its plugin to be disabled.
+
+How many calls a decision makes depends on the workload: a gang of many pod classes makes some for each of them. So many
+quick calls end only that decision. Otherwise one tenant's gang could disable a plugin for all.
+"""
 LOG_INTERVAL_SECONDS: Final = 10.0
 """Minimum interval in seconds between two log entries of the same failure of a plugin."""
 
@@ -116,7 +122,7 @@ class Isolated:
         self._idle: list[_Worker] = []
         self._workers = 0
         self._records: dict[str, _FailedPlugin] = {}
-        self._used: dict[str, float] = {}
+        self._used: dict[str, list[float]] = {}
         self._logged: dict[tuple[str, str, str], float] = {}
         self._silent: Counter[tuple[str, str, str]] = Counter()
 
@@ -149,16 +155,17 @@ class Isolated:
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
         """Make a call and wait for it, within the remaining time of this decision.
 
-        If the time runs out, the plugin that used most of it is disabled.
+        If the time runs out, the plugin with the longest call is disabled, if that call was slow by itself.
 
         Raises:
             PluginError: the plugin raised, took too long, or is disabled.
         """
         self._check(plugin, point)
-        left = self.timeout - sum(self._used.values())
+        left = self.timeout - sum(map(sum, self._used.values()))
         if left <= 0:
-            slowest = max(self._used, key=self._used.__getitem__)
-            raise PluginError(slowest, point, "slow", f"it used up the {self.timeout:g} s of this decision")
+            raise PluginError(
+                _slowest(self._used), point, "slow", f"it used up the {self.timeout:g} s of this decision"
+            )
         done = threading.Lock()
         done.acquire()
         job = _PluginCall(work, done.release)
@@ -167,9 +174,8 @@ class Isolated:
         worker.jobs.put(job)
         in_time = done.acquire(timeout=left)
         seconds = self._clock() - began
-        self._used[plugin] = self._used.get(plugin, 0.0) + seconds
-        slowest = max(self._used, key=self._used.__getitem__)
-        return cast(T, self._settle(plugin, point, worker, job, in_time, seconds, slowest))
+        self._used.setdefault(plugin, []).append(seconds)
+        return cast(T, self._settle(plugin, point, worker, job, in_time, seconds, self._used))
 
     async def call_async(self, plugin: str, point: str, work: Callable[[], T]) -> T:
         """Make a call without blocking the event loop. The call has a time limit of its own.
@@ -194,7 +200,7 @@ class Isolated:
                 worker.abandon()
             raise
         seconds = self._clock() - began
-        return cast(T, self._settle(plugin, point, worker, job, done.is_set(), seconds, plugin))
+        return cast(T, self._settle(plugin, point, worker, job, done.is_set(), seconds, {plugin: [seconds]}))
 
     # ------------------------------------------------------------ inside
 
@@ -217,12 +223,22 @@ class Isolated:
             raise PluginError(plugin, point, "disabled", f"it took longer than {self.timeout:g} s and is disabled")
 
     def _settle(
-        self, plugin: str, point: str, worker: _Worker, job: _PluginCall, in_time: bool, seconds: float, slowest: str
+        self,
+        plugin: str,
+        point: str,
+        worker: _Worker,
+        job: _PluginCall,
+        in_time: bool,
+        seconds: float,
+        used: dict[str, list[float]],
     ) -> Any:
         self.counts.plugin_called(plugin, point, seconds)
         if not in_time:
             worker.abandon()
             self._records.setdefault(plugin, _FailedPlugin()).threads.append(worker)
+            slowest = _slowest(used)
+            if max(used[slowest]) < self.timeout * SLOW_SHARE:
+                raise self._failed(self._used_up(slowest, point))
             raise self._failed(self._set_aside(slowest, point))
         self._idle.append(worker)
         match job.error:
@@ -245,6 +261,9 @@ class Isolated:
         log.error("plugin %s is disabled for %g s, or until the configuration changes", plugin, pause)
         return PluginError(plugin, point, "slow", why)
 
+    def _used_up(self, plugin: str, point: str) -> PluginError:
+        return PluginError(plugin, point, "slow", f"it used up the {self.timeout:g} s of this decision")
+
     def _failed(self, error: PluginError, cause: BaseException | None = None) -> PluginError:
         self.counts.plugin_failed(error.plugin, error.point, error.reason)
         key, now = (error.plugin, error.point, error.reason), self._clock()
@@ -256,6 +275,11 @@ class Isolated:
         fields = {"plugin": error.plugin, "point": error.point, "reason": error.reason}
         log.error("%s%s", error, again, extra=fields, exc_info=cause)
         return error
+
+
+def _slowest(used: dict[str, list[float]]) -> str:
+    """Return the plugin with the longest call, given the seconds of each plugin's calls."""
+    return max(used, key=lambda plugin: max(used[plugin]))
 
 
 def _notify(loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:

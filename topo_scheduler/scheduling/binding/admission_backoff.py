@@ -101,6 +101,10 @@ class AdmissionBackoff:
 
     # ------------------------------------------------------------ before a decision
 
+    def holds_back(self, kinds: Iterable[Kind]) -> bool:
+        """Return whether pods of one of these kinds were refused and have not been accepted since."""
+        return bool(self._held) and any(kind in self._held for kind in kinds)
+
     def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
         """Return until when a workload is in backoff and the API server's message; None if it may be decided on.
 

@@ -74,6 +74,7 @@ class DeviceTaints:
         if not changed and (self._next is None or now < self._next):
             return []
         self._changes = inventory.evicting_changes
+        self._next = now + LOOK_SECONDS  # also if the next step fails
         with limited(None):  # of no single workload
             affected = self._affected(now)
         self._requested = {uid: known for uid, known in self._requested.items() if uid in affected}

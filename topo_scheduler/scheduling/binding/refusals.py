@@ -4,7 +4,7 @@ A kubelet that refuses a pod knows something this scheduler does not. So pods li
 time. Once several namespaces are affected, the node ranks lower for all pods until the penalty fades.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +57,10 @@ class Penalties:
     def any_shunned(self) -> bool:
         """Whether any node is excluded."""
         return bool(self._shunned)
+
+    def concerns(self, classes: Iterable[PodClass]) -> bool:
+        """Return whether a node is excluded for pods of one of these classes, in any namespace."""
+        return bool(self._shunned) and any(cls in self._shunned for cls in classes)
 
     def shunned(self, namespace: str, cls: PodClass) -> frozenset[str]:
         """Return the nodes that are excluded for pods of a class and a namespace."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, KeptRoom, KnownFailure
+from topo_scheduler.scheduling.binding.admission_backoff import Kind, kind_of
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.intake.pending import worded
@@ -45,6 +46,7 @@ class _CachedFailure:
         first_class: class of its first member if the members are not all alike, else None.
         lasting: how long it will run.
         members: number of pending members.
+        kinds: their namespace and their classes.
         large: whether the scheduler may reserve nodes for it.
         name: namespace and name.
         reason_text: the published reason without numbers.
@@ -57,6 +59,7 @@ class _CachedFailure:
     first_class: PodClass | None
     lasting: Lasting
     members: int
+    kinds: frozenset[Kind]
     large: bool
     name: str
     reason_text: str
@@ -136,7 +139,8 @@ class FailureCache:
         lasting, large = lasting_of(pending, size_of(workload)), self._reserving.is_large(workload)
         order = order_of(workload)
         first = pending[0].cls if len(workload.set_aside.classes) > 1 else None
-        if not self._no_special_rules(order) or failure.stamp[1] or any(looks_around(member.cls) for member in pending):
+        kinds = frozenset(map(kind_of, pending))
+        if not self._no_special_rules(order, kinds) or failure.stamp[1] or any(looks_around(cls) for _, cls in kinds):
             return
         reservations = self._reserving.applying(order, lasting, now)
         kept_key = (None, self._reserving.holds.tells(reservations))
@@ -146,7 +150,7 @@ class FailureCache:
         layout, terms = self._world.layout, self._world.around.terms_changed
         members = len(pending)
         self._refused[workload.id] = _CachedFailure(
-            order, demand, layout, terms, first, lasting, members, large, name, worded(text)
+            order, demand, layout, terms, first, lasting, members, kinds, large, name, worded(text)
         )
         moves = self._moving.describe(workload.id)
         text = text.removesuffix(moves).rstrip()
@@ -169,7 +173,7 @@ class FailureCache:
         if (
             refused.layout is not self._world.layout
             or refused.terms != self._world.around.terms_changed
-            or not self._no_special_rules(refused.order)
+            or not self._no_special_rules(refused.order, refused.kinds)
         ):
             self.forget(workload.id)
             return None
@@ -213,13 +217,13 @@ class FailureCache:
         pending = all(member.stage is Stage.PENDING for member in workload.members.values())
         return pending and not workload.request.relax_after and not workload.problem
 
-    def _no_special_rules(self, order: Order) -> bool:
-        """Return whether no reservation, quota or hold applies to single workloads only."""
+    def _no_special_rules(self, order: Order, kinds: frozenset[Kind]) -> bool:
+        """Return whether no reservation, quota, hold, backoff or excluded node applies to a single workload only."""
         sharing, admission_backoff = self._attempts.sharing, self._unschedulable.outcomes.admission_backoff
         if (
             self._world.kept
-            or admission_backoff
-            or self._world.around.shunned.any_shunned
+            or admission_backoff.holds_back(kinds)
+            or self._world.around.shunned.concerns(cls for _, cls in kinds)
             or (sharing is not None and sharing.configured)
         ):
             return False
