@@ -24,9 +24,7 @@ def _seat(engine: Engine, node: str, *devices: int, predicted: bool = False) -> 
 
 
 def _shares(engine: Engine, *seats: Seat) -> list[tuple[int, bool, float]]:
-    sets = engine.world.around.gpu_sets
-    assert sets is not None
-    found = obtained_bandwidths(engine.world.nodes, sets, seats)
+    found = obtained_bandwidths(engine.world.nodes, engine.world.around.gpu_sets, seats)
     return [(one.gpus, one.predicted, one.share) for one in found]
 
 

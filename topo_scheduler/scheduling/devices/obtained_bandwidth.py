@@ -24,12 +24,14 @@ class ObtainedBandwidth:
     share: float
 
 
-def obtained_bandwidths(nodes: NodeTable, sets: GpuSets, seats: Iterable[Seat]) -> Iterator[ObtainedBandwidth]:
+def obtained_bandwidths(nodes: NodeTable, sets: GpuSets | None, seats: Iterable[Seat]) -> Iterator[ObtainedBandwidth]:
     """Yield what pods get of which several GPUs are known, on nodes whose links are known.
 
     Pods that ask for shares of a GPU have one index, and are left out. So are nodes of a new shape while its tables are
     computed.
     """
+    if sets is None:
+        return
     for seat in seats:
         if not (seat.devices or seat.claims) or seat.row >= nodes.rows or nodes.names[seat.row] != seat.node:
             continue
