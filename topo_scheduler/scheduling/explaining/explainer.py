@@ -232,11 +232,8 @@ class Explainer:
         case = self._cases.get(id_)
         if case is None or case.published_at != -inf:
             return False
-        return (
-            case.made == -inf
-            or self._queue.contains(case.namespace, id_)
-            or (self._parts.going and self._current == id_)
-        )
+        queued = self._queue.has(case.namespace, id_)
+        return case.made == -inf or queued or (self._parts.going and self._current == id_)
 
     def waited(self, now: float) -> float:
         """Return for how many seconds the oldest workload has been in the queue."""
