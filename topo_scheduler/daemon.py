@@ -35,6 +35,7 @@ from topo_scheduler.observability.serving import serving as listening
 from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.runtime.config_files import read_configuration
 from topo_scheduler.runtime.handover import SERVED_APIS, Handover
+from topo_scheduler.runtime.server_time import server_time
 from topo_scheduler.scheduling.settings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
@@ -257,7 +258,7 @@ class Daemon:
             self.events,
             handover=handover,
             clock=self._clock,
-            wall=self._wall,
+            wall=await server_time(self.client, self._clock, self._wall),
             extensions=self.extensions,
             isolated=self.isolated,
             listeners=listeners_for(self.outputs),
