@@ -178,7 +178,7 @@ class Term:
             self.engine, clock, self._facts_came, self._forget, self._handover.pod_groups_listed
         )
         self._groups = GroupDirectory(client, facts, clock=clock)
-        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted), clock=clock)
+        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, self._nodes_deleted), clock=clock)
         self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted), clock=clock)
         self._namespaces = Reflector(
             client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted), clock=clock
@@ -443,6 +443,10 @@ class Term:
     def _pods_deleted(self, references: Sequence[Deleted]) -> None:
         self.recovery.pods_deleted(reference.uid for reference in references)
         self._facts.pods_deleted(references)
+
+    def _nodes_deleted(self, references: Sequence[Deleted]) -> None:
+        self.recovery.nodes_deleted(references)  # first, as the engine still knows their domains
+        self._facts.nodes_deleted(references)
 
     def _facts_came(self) -> None:
         self._wake.set()
