@@ -223,6 +223,16 @@ def test_patterns_take_linear_time(text: str) -> None:
     assert time.process_time() - begun < 1
 
 
+@pytest.mark.timeout(20)
+def test_texts_that_are_no_doubles_take_linear_time() -> None:
+    digits = '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".replace("a", "' + "1" * 1_000 + '")'
+    for text in (f'{digits} + "x"', f'{digits} + "."  + {digits} + "e"', f'"." + {digits} + "."'):
+        answer, _ = compile_selector(f"double({text}) > 0.0").judge(SelectorDevice())
+        assert isinstance(answer, EvaluationError), "is no double"
+    with pytest.raises(InvalidExpressionError, match="is not a double"):
+        compile_selector(f'double("{"1" * 9_000}x") > 0.0')
+
+
 def test_tables_expressions_never_raise_anything_else() -> None:
     devices = read(DEVICES)
     for _, expression in expressions():
