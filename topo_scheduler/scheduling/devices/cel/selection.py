@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
+from topo_scheduler.api.text import quoted
+
 from .addresses import NetworkPrefix
 from .errors import EvaluationError
 from .frames import DEVICE_SLOT, Code, DeviceView, Frame, Run
@@ -137,7 +139,7 @@ def _walk(frame: Frame, value: Value, steps: Sequence[Step]) -> Value:
 def _select(value: Value, key: Value) -> Value:
     found = _find(value, key)
     if found is MISSING:
-        raise EvaluationError(f"no such key: {key!r} in a {type_name(value)}")
+        raise EvaluationError(f"no such key: {quoted(key)} in a {type_name(value)}")
     return found
 
 
