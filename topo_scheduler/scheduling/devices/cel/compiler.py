@@ -8,7 +8,7 @@ from .frames import DEVICE_SLOT, FIRST_VARIABLE, Code, Frame, Run, constant
 from .iteration import comprehension
 from .operators import BINARY_OPERATORS, binary, conditional, logical, negation
 from .patterns import pattern
-from .selection import Step, chain, device_chain, device_map
+from .selection import Step, chain, device_chain, device_map, resolved
 from .syntax import (
     BindExpression,
     CallExpression,
@@ -76,7 +76,9 @@ class ExpressionCompiler:
         scope = next((each for each in reversed(self._scopes) if node.name in each), None)
         if scope is not None:
             slot, value = scope[node.name]
-            return Code(lambda frame: frame[slot], fixed_cost=True) if value is None else Code(_lazy(slot, value))
+            if value is None:
+                return Code(resolved(lambda frame: frame[slot]), fixed_cost=True)
+            return Code(resolved(_lazy(slot, value)))
         if node.name == "device":
             return Code(lambda frame: device_map(frame[DEVICE_SLOT]))
         return Code(lambda frame: TypeValue(node.name))
@@ -139,13 +141,21 @@ class ExpressionCompiler:
             return self._chain(node.arguments[0], steps)
         if isinstance(node, CallExpression) and node.function == "_?_:_":
             condition = self.compile(node.arguments[0]).run
-            if_true, if_false = (self._chain(branch, list(steps)) for branch in node.arguments[1:])
+            if_true, if_false = (self._branch(branch, steps) for branch in node.arguments[1:])
             return conditional(condition, if_true, if_false)
         self.cost += 2 * len(steps)
         ordered = steps[::-1]
         if self._is_device(node):
             return chain(*device_chain(ordered))
         return chain(self.compile(node).run, ordered)
+
+    def _branch(self, node: Node, steps: list[Step]) -> Run:
+        """Return the code of one branch of a conditional expression, with the steps behind that expression."""
+        run = self._chain(node, list(steps))
+        selects = isinstance(node, Select) or (
+            isinstance(node, CallExpression) and node.function in ("_[_]", "_[?_]", "_?_:_")
+        )
+        return run if steps or selects else resolved(run)
 
     def _index(self, node: Node) -> Code:
         code = self.compile(node)
