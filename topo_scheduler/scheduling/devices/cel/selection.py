@@ -115,7 +115,7 @@ def chain(operand: Run, steps: Sequence[Step]) -> Run:
 def resolved(run: Run) -> Run:
     """Return a variable, or a branch of a conditional expression, as upstream resolves it if no steps follow.
 
-    It converts the value of an optional anew: one within another vanishes, and Kubernetes' own types are lost.
+    It converts the value of an optional again: one within another vanishes, and Kubernetes' own types are lost.
     """
 
     def resolve(frame: Frame) -> Value:
