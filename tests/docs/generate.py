@@ -239,8 +239,8 @@ topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600
   or disruption budget that could not be read.
 - `kind`: `fault` (an exception), or the exceeded budget: `operations`, `time` or `memory`. See
   [the barrier around each workload](../explanation/barrier.md).
-  In `topology_scheduler_device_problems`: `unreadable`, `incomplete`, `outdated`, `duplicate`, `contradiction`, `gone`,
-  `taken-twice` or `left`, see [device problems](../how-to/see-devices.md#problems-of-devices).
+  In `topology_scheduler_device_problems`: `unreadable`, `incomplete`, `outdated`, `duplicate`, `contradiction`,
+  `unsupported`, `gone`, `taken-twice` or `left`, see [device problems](../how-to/see-devices.md#problems-of-devices).
 - `state` of spare nodes: `wanted`, `free` or `lent`. Of devices: `free`, `allocated`, `shared` (claims have parts of
   it), `blocked` (it overlaps allocated partitions) or `unavailable` (it has a taint). Pools that are incomplete or
   invalid count no devices.

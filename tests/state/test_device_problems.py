@@ -16,6 +16,7 @@ from tests.state.device_objects import (
 )
 from topo_scheduler.state.devices.device_survey import all_problems
 from topo_scheduler.state.devices.pool_problems import LASTING, DeviceProblem, ProblemKind
+from topo_scheduler.state.devices.pools import gather_pools
 
 UNREADABLE = gpu(1, capacity={"memory": {"value": "lots"}})
 
@@ -36,6 +37,28 @@ def test_a_field_that_cannot_be_read() -> None:
     assert problem.about == f"ResourceSlice n1-{DRIVER}"
     assert problem.text.startswith("spec.devices[1].capacity[memory].value: 'lots' is not a quantity")
     assert "no device of pool n1 is allocated; report it to the vendor" in problem.text
+
+
+@pytest.mark.parametrize(
+    ("device", "field"),
+    [
+        ({"attributes": {"nics": {"strings": ["mlx5_0", "mlx5_1"]}}}, "attributes[nics], a list"),
+        (
+            {"nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "4"}}},
+            "nodeAllocatableResourceMappings (feature gate DRANodeAllocatableResources)",
+        ),
+    ],
+)
+def test_a_device_of_a_feature_that_is_off_by_default_is_not_allocated(device: Json, field: str) -> None:
+    """Claims that another scheduler gave it keep it."""
+    objects = [slice_of("n1", [gpu(0), gpu(1, **device)]), claim("c", "n1", "gpu-1")]
+    problem = the_problem(*objects)
+    assert problem.kind is ProblemKind.UNSUPPORTED
+    assert problem.about == f"ResourceSlice n1-{DRIVER}: spec.devices[1]"
+    assert problem.text.startswith(f"device gpu-1 has {field}")
+    assert "it is never allocated; turn the gate off" in problem.text
+    (pool,) = gather_pools(inventory_of(*objects).slices_of("n1"), lambda _: [], lambda _: True)
+    assert [found.id[2] for found in pool.devices] == ["gpu-0"]
 
 
 @pytest.mark.parametrize(

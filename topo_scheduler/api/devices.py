@@ -29,7 +29,7 @@ CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 
 
 class DeviceAttribute(Value, frozen=True):
-    """One attribute: exactly one of the fields is set. Attributes that are lists are not read."""
+    """One attribute: exactly one of the fields is set, none for an attribute that is a list."""
 
     int_: int | None = field(default=None, name="int")
     bool_: bool | None = field(default=None, name="bool")
@@ -98,6 +98,7 @@ class DeviceEntry(Base):
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] = []
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resource_mappings: dict[str, Any] = {}
 
 
 class ResourcePool(Base):

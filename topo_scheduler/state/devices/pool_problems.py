@@ -31,6 +31,8 @@ class ProblemKind(StrEnum):
     """A device or a counter set is named twice."""
     CONTRADICTION = "contradiction"
     """Counters that do not exist, or that are too small."""
+    UNSUPPORTED = "unsupported"
+    """A device has a field of a feature that is off by default in Kubernetes, and that the scheduler does not know."""
     GONE = "gone"
     """Claims have devices that no slice publishes."""
     TAKEN_TWICE = "taken-twice"
@@ -176,6 +178,12 @@ def _contradictions(newest: Sequence[Slice], nothing: str) -> Iterator[DevicePro
                 text = f"device {name} exists in ResourceSlice {devices[name]} too; {remedy}"
                 yield DeviceProblem(ProblemKind.DUPLICATE, f"{about}.name", text)
             devices[name] = item.name
+            if device.kind.unsupported:
+                text = (
+                    f"device {name} has {device.kind.unsupported}, which is not supported: it is never allocated; turn"
+                    f" the gate off, or let driver {driver} publish the device without it"
+                )
+                yield DeviceProblem(ProblemKind.UNSUPPORTED, about, text)
             for (set_, counter), amount in device.counters.items():
                 there = counters.get((set_, counter))
                 about_counter = f"{about}.consumesCounters"

@@ -96,6 +96,8 @@ class DeviceKind:
         binds_to_node: whether an allocation is for the chosen node although more nodes can use the device.
         binding_conditions: conditions that must become true before the pod is bound.
         binding_failure_conditions: conditions of which one means that they never will.
+        unsupported: the field of such devices that the scheduler does not support, and the feature gate that it needs;
+            empty if there is none. They are not allocated.
     """
 
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class DeviceKind:
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] = ()
+    unsupported: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +184,7 @@ class Pool:
     Attributes:
         id: driver and name.
         devices: devices that the node can use, in the order of slices and devices.
-        others: devices for other nodes, which may consume the same counters.
+        others: devices for other nodes, and unsupported ones, which may consume the same counters.
         counters: amounts by counter set and counter.
         incomplete: not all slices of its generation exist yet, so nothing of it is allocated.
         invalid: what contradicts itself in the pool; empty if nothing does. Nothing of an invalid pool is allocated.
@@ -287,7 +290,7 @@ def _pool(id_: PoolId, known: list[Slice], everything: Sequence[Slice], matches:
             counters |= {(name, counter): value for counter, value in amounts.items()}
     if problem := _contradiction(devices, elsewhere, counters, sets):
         return Pool(id_, invalid=problem)
-    usable = [device for device in devices if matches(device.scope)]
+    usable = [device for device in devices if not device.kind.unsupported and matches(device.scope)]
     here = {device.id for device in usable}
     others = [device for device in (*devices, *elsewhere) if device.id not in here]
     of_one_node = not others and all(item.scope.node and not item.by_device for item in known)

@@ -63,6 +63,9 @@ class SharedParts:
         return known
 
 
+_LIST: Final = DeviceAttribute()
+
+
 def read_slice(item: ResourceSlice, parts: SharedParts | None = None) -> Slice:
     """Read a ResourceSlice.
 
@@ -135,11 +138,24 @@ def _kind(entry: DeviceEntry, attributes: Mapping[str, AttributeValue], parts: S
         entry.binds_to_node,
         tuple(conditions) if conditions is not None else None,
         tuple(entry.binding_failure_conditions),
+        _unsupported(entry),
     )
     # The kind keeps its parts, so no other part gets their addresses as long as the table has the kind.
     key = "kind", id(attributes), id(capacity), id(consumed[0]), of_entry
-    taints, shared, binds, binding, failing = of_entry
-    return parts.once(key, lambda: DeviceKind(attributes, capacity, *consumed, taints, shared, binds, binding, failing))
+    taints, shared, binds, binding, failing, unsupported = of_entry
+    return parts.once(
+        key,
+        lambda: DeviceKind(attributes, capacity, *consumed, taints, shared, binds, binding, failing, unsupported),
+    )
+
+
+def _unsupported(entry: DeviceEntry) -> str:
+    """Return the field of a device that would decide about it but is not read, with its feature gate."""
+    if entry.node_allocatable_resource_mappings:
+        return "nodeAllocatableResourceMappings (feature gate DRANodeAllocatableResources)"
+    lists = (name for name, attribute in entry.attributes.items() if attribute == _LIST)
+    name = next(lists, None)
+    return f"attributes[{name}], a list (feature gate DRAListTypeAttributes)" if name is not None else ""
 
 
 def _attributes(
