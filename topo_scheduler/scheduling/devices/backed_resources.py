@@ -1,8 +1,8 @@
 """How many devices each node has for extended resources, so that nodes, leaves and quotas count them as GPUs.
 
 On a node that offers none of a resource itself, its devices count as ``allocatable``. Pods that request the resource
-are charged for it, whoever gave them their devices. Devices that pods hold by claims of their own are charged to the
-node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really find devices.
+are charged for it, whichever scheduler allocated their devices. Devices that pods hold by claims of their own are
+charged to the node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really find devices.
 """
 
 from collections.abc import Iterable
