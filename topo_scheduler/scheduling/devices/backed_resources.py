@@ -2,7 +2,8 @@
 
 On a node that offers none of a resource itself, its devices count as ``allocatable``. Pods that request the resource
 are charged for it, whichever scheduler allocated their devices. Devices that pods hold by claims of their own are
-charged to the node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really find devices.
+charged to the node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really
+find devices.
 """
 
 from collections.abc import Iterable
