@@ -13,7 +13,7 @@ import msgspec
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
-from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS
+from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
@@ -111,7 +111,9 @@ class ClaimBinding:
     def reserve(self, seat: Seat) -> None:
         """Keep other decisions from taking the devices of a pod."""
         allocations = {choice.key: self._allocation(choice) for choice in seat.claims}
-        self._inventory.hold(seat.uid, {key: found for key, found in allocations.items() if found is not None})
+        self._inventory.hold(
+            seat.uid, {key: allocation for key, allocation in allocations.items() if allocation is not None}
+        )
 
     def _allocation(self, choice: ClaimChoice) -> Allocation | None:
         return choice.allocation or self._inventory.allocation_of(choice.key)

@@ -99,11 +99,11 @@ class BackedResources:
         )
         for name, query in self._queries.items():
             ((request,),) = query.requests
-            found = [candidate.device for candidate in candidates.of(request)]
+            devices = [candidate.device for candidate in candidates.of(request)]
             if request in candidates.failures:  # the decision on its pods reports why
-                found = [candidate.device for candidate in candidates.everything]
-            if count := sum(self._shares(request, device) for device in found):
-                counts[name] = CountedDevices(count, sum(map(self._is_claimed, found)))
+                devices = [candidate.device for candidate in candidates.everything]
+            if count := sum(self._shares(request, device) for device in devices):
+                counts[name] = CountedDevices(count, sum(map(self._is_claimed, devices)))
         return counts
 
     def _shares(self, request: DeviceQuery, device: PublishedDevice) -> int:

@@ -50,8 +50,13 @@ class ClaimedSets:
     def held_by(self, uid: str, row: int, node: str, count: int) -> int:
         """Return the GPUs of a node that the claims of a pod have, as bits; other arguments as for `in_use`."""
         inventory = self._devices.inventory
-        found = [inventory.allocation_of(key) for key in inventory.consumers.claims_of(uid)]
-        devices = {id_ for one in found if one is not None for id_ in inventory.devices_of_allocation(one)}
+        allocations = [inventory.allocation_of(key) for key in inventory.consumers.claims_of(uid)]
+        devices = {
+            id_
+            for allocation in allocations
+            if allocation is not None
+            for id_ in inventory.devices_of_allocation(allocation)
+        }
         return self._indexes(self._published(row, node), devices, count) if devices else 0
 
     def devices_of(self, row: int, node: str, indexes: Collection[int]) -> frozenset[DeviceId]:
@@ -98,8 +103,8 @@ def text_of(device: PublishedDevice, name: str) -> str:
 
 
 def _number_of(device: PublishedDevice) -> int:
-    found = _NUMBER.search(device.id[2])
-    return int(found[1]) if found else UNKNOWN
+    match = _NUMBER.search(device.id[2])
+    return int(match[1]) if match else UNKNOWN
 
 
 def _index_of(device: PublishedDevice, whole: Sequence[PublishedDevice]) -> int:

@@ -33,7 +33,7 @@ from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.topology.fabric import Layout
 
 MAX_OTHER_NODES: Final = 4
@@ -43,7 +43,7 @@ MAX_TRIES: Final = 256
 TRY_OPERATIONS: Final = 200
 """Operations of one try, apart from the search for devices."""
 
-_NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+_NOBODY: Final = VictimInfo("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
 @dataclass(frozen=True, slots=True)

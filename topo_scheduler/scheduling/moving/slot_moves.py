@@ -144,11 +144,11 @@ class _SlotMoves:
                 and view.empty_fit[pod.row] > 0
             ):
                 by_row.setdefault(pod.row, []).append(number)
-        found: list[SlotHolder] = []
+        holders: list[SlotHolder] = []
         for row in sorted(by_row, key=lambda row: (len(by_row[row]), row))[:MAX_NODES]:
-            found += self._holders_on(trial, row, by_row[row])
-        found.sort(key=lambda holder: (holder.weight, holder.number))
-        return found[:MAX_PODS]
+            holders += self._holders_on(trial, row, by_row[row])
+        holders.sort(key=lambda holder: (holder.weight, holder.number))
+        return holders[:MAX_PODS]
 
     def _holders_on(self, trial: Trial, row: int, numbers: Sequence[int]) -> list[SlotHolder]:
         inventory, devices = trial.inventory, trial.devices
@@ -160,7 +160,7 @@ class _SlotMoves:
             device.id: device for pool in pools for device in (*pool.devices, *pool.others)
         }
         charge(CHECK_OPERATIONS + len(published) // 2)
-        found = []
+        holders = []
         for number in numbers:
             uid = self._task.candidates.pods[number].occupant.uid
             claims = list(inventory.consumers.claims_of(uid))
@@ -179,8 +179,8 @@ class _SlotMoves:
                 ),
                 Fraction(0),
             )
-            found.append(SlotHolder(number, row, int(weight * _UNIT)))
-        return found
+            holders.append(SlotHolder(number, row, int(weight * _UNIT)))
+        return holders
 
     @staticmethod
     def _beside(holders: Sequence[SlotHolder]) -> Iterator[tuple[SlotHolder, SlotHolder]]:

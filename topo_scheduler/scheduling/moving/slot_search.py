@@ -80,8 +80,8 @@ class SlotSearch:
             entry = self._world.ledger.get(pod.occupant.uid)
             return entry is not None and not entry.created_there
 
-        most = min(max_moves, MAX_SLOT_MOVES)
-        task = SlotTask(trial, layout, wanted, self._candidates, chosen_here, self._again, permits, now, most)
+        max_slot_moves = min(max_moves, MAX_SLOT_MOVES)
+        task = SlotTask(trial, layout, wanted, self._candidates, chosen_here, self._again, permits, now, max_slot_moves)
         return (yield from plan_slot_moves(task))
 
     def _again(self, number: int) -> PodToSeat:
