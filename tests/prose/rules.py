@@ -20,7 +20,7 @@ def _rule(pattern: str, instead: str) -> Rule:
     return Rule(re.compile(pattern, re.IGNORECASE), instead)
 
 
-RULES: Final = (
+PHRASES: Final = (
     _rule(r"\b(?:is|are|was|were|be|been) told\b", "is reported, is logged, is published; or name the actor"),
     _rule(r"\btells?\b (?:why|which|what|how|where|that|of)\b", "reports, shows or says which"),
     _rule(r"\bit is (?:looked|asked|tried|held|searched|waited|counted)\b", "name the actor"),
@@ -46,7 +46,8 @@ RULES: Final = (
     _rule(r"\b(?:we are|this side (?:is|may be)) cut off\b", "is partitioned"),
     _rule(r"\b(?:someone|somebody) else\b", "another client, another user"),
     _rule(r"\brepeat of it\b", "resample"),
-    # Second words for terms of the glossary.
+)
+SECOND_WORDS: Final = (
     _rule(r"\bloosen(?:s|ed|ing)?\b(?!:)", "relax"),
     _rule(r"\bparked\b", "unschedulable"),
     _rule(r"\bhalf[- ]bound\b", "partially bound"),
@@ -55,3 +56,5 @@ RULES: Final = (
     _rule(r"\bcarried on\b", "continued"),
     _rule(r"\bseats? (?:is|are|was|were) held\b", "nodes are reserved"),
 )
+"""Second words for terms, which the glossary lists."""
+RULES: Final = (*PHRASES, *SECOND_WORDS)
