@@ -38,7 +38,7 @@ from topo_scheduler.state.topology.fabric import Layout
 
 MAX_OTHER_NODES: Final = 4
 """Nodes that a pod is tried on, beside those where devices come free."""
-MAX_TRIES: Final = 256
+MAX_TRIED_PODS: Final = 256
 """Pods with devices that one assignment tries on nodes at most."""
 TRY_OPERATIONS: Final = 200
 """Operations of one try, apart from the search for devices."""
@@ -131,7 +131,7 @@ class _JointAssignment:
         request = self._requests[position]
         for row in self._rows(request, first=position == 0):
             for allocations, devices in self._options(request, row):
-                if self._tries >= MAX_TRIES:
+                if self._tries >= MAX_TRIED_PODS:
                     return None
                 self._tries += 1
                 charge(TRY_OPERATIONS)

@@ -27,13 +27,13 @@ from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Layout
 
-MAX_SLOT_MOVES: Final = 2
+MAX_MOVED_PODS: Final = 2
 """Pods that one plan moves at most."""
 MAX_NODES: Final = 256
 """Nodes whose pods may move in one search, those with the fewest such pods first."""
 MAX_PODS: Final = 2048
 """Pods that one search considers, those that hold the least first."""
-MAX_OPENERS: Final = 64
+MAX_OPENING_PODS: Final = 64
 """Pods that make room alone, but have no other place, for which the search lets a second pod move."""
 MAX_PAIRS: Final = 4096
 """Sets of two pods that one search checks."""
@@ -111,12 +111,12 @@ class _SlotMoves:
         """Try sets of one pod, then sets of two."""
         singles = ((holder,) for holder in holders)
         plan = yield from self._first(singles)
-        if plan is not None or self._task.max_moves < MAX_SLOT_MOVES:
+        if plan is not None or self._task.max_moves < MAX_MOVED_PODS:
             return plan
         beside = self._beside(holders)
         chained = (
             (opener, other)
-            for opener in self._openers[:MAX_OPENERS]
+            for opener in self._openers[:MAX_OPENING_PODS]
             for other in holders
             if other.number != opener.number and other.row != opener.row
         )

@@ -34,7 +34,7 @@ FINALIZER_CHARACTERS: Final = 128
 MAX_OWNER_CHARACTERS: Final = 1024
 """Characters of the reference to a claim's owner. The API server caps none of them but the size of the object."""
 MAX_RESERVATIONS_OF_NAMESPACE: Final = 2**16
-"""Pods for which claims of one namespace are reserved, counted once for each claim: about 0.6 KiB each."""
+"""Reservations of claims of one namespace for pods, counted once for each claim: about 0.6 KiB each."""
 MAX_RESERVATIONS: Final = 2**17
 """The same of all namespaces together: beyond it, each has an equal share."""
 MAX_CONSUMER_CHARACTERS: Final = 1024

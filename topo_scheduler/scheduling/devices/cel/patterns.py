@@ -14,7 +14,7 @@ from .pattern_syntax import InvalidPatternError, UnsupportedPatternError, parse_
 
 FIND_ALL_PASSES: Final = 4
 """``find_all`` goes through a text about so often at most."""
-_MAX_PATTERN: Final = 2_000
+_MAX_PATTERN_CHARACTERS: Final = 2_000
 """Maximum characters of a pattern."""
 
 
@@ -127,9 +127,9 @@ def pattern(source: str) -> Pattern:
         EvaluationError: Go refuses the pattern too.
         ExpressionNotUnderstoodError: it is outside the supported subset.
     """
-    if len(source) > _MAX_PATTERN:
+    if len(source) > _MAX_PATTERN_CHARACTERS:
         raise ExpressionNotUnderstoodError(
-            f"regular expressions of more than {_MAX_PATTERN} characters are not supported"
+            f"regular expressions of more than {_MAX_PATTERN_CHARACTERS} characters are not supported"
         )
     compiled = _compiled(source)
     if isinstance(compiled, Pattern):
