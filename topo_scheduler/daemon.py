@@ -35,6 +35,7 @@ from topo_scheduler.observability.serving import serving as listening
 from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.runtime.config_files import read_configuration
 from topo_scheduler.runtime.handover import SERVED_APIS, Handover
+from topo_scheduler.runtime.server_time import server_time
 from topo_scheduler.scheduling.settings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
@@ -219,7 +220,7 @@ class Daemon:
     async def _contend(self) -> None:
         election = self.configuration.scheduler.leader_election
         if not election.leader_elect:
-            await self._lead(UNFENCED)
+            await self._lead(UNFENCED, lambda: None)
             return
         elector = LeaderElector(
             self.client,
@@ -243,9 +244,16 @@ class Daemon:
                 note=lambda text: elector.note(SERVED_APIS, text),
             )
 
-        await elector.run(lambda: self._lead(elector.fence, handover()), lost=collect_last_term)
+        await elector.run(lambda: self._lead(elector.fence, handover), lost=collect_last_term)
 
-    async def _lead(self, fence: Fence, handover: Handover | None = None) -> None:
+    async def _lead(self, fence: Fence, handover: Callable[[], Handover | None]) -> None:
+        """Run one term; another one if it ends by itself."""
+        while True:
+            await self._lead_for_a_term(fence, handover())
+            await fence.settled()
+            collect_last_term()
+
+    async def _lead_for_a_term(self, fence: Fence, handover: Handover | None) -> None:
         # Imported late: it loads the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.recording.listeners import listeners_for
         from topo_scheduler.runtime.term import Term
@@ -257,7 +265,7 @@ class Daemon:
             self.events,
             handover=handover,
             clock=self._clock,
-            wall=self._wall,
+            wall=await server_time(self.client, self._clock, self._wall),
             extensions=self.extensions,
             isolated=self.isolated,
             listeners=listeners_for(self.outputs),

@@ -1,6 +1,7 @@
 """The cluster and the daemon: on the embedded server, or with ``--apiserver=real`` or ``oldest`` on a real one."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -147,7 +148,12 @@ class StartReplica(Protocol):
     """Starts a replica; waits until it schedules unless told not to."""
 
     def __call__(
-        self, configuration: Configuration = ..., *, config_path: Path | None = ..., wait: bool = ...
+        self,
+        configuration: Configuration = ...,
+        *,
+        config_path: Path | None = ...,
+        wait: bool = ...,
+        wall: Callable[[], float] = ...,
     ) -> Awaitable[Replica]: ...
 
 
@@ -160,10 +166,14 @@ async def start_replica(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Start
     replicas: list[Replica] = []
 
     async def start(
-        configuration: Configuration | None = None, *, config_path: Path | None = None, wait: bool = True
+        configuration: Configuration | None = None,
+        *,
+        config_path: Path | None = None,
+        wait: bool = True,
+        wall: Callable[[], float] = time.time,
     ) -> Replica:
         recording = recorded(configuration or configured(), tmp_path / f"record-{len(replicas)}")
-        replica = Replica(cluster.scheduler_kubeconfig, recording, config_path)
+        replica = Replica(cluster.scheduler_kubeconfig, recording, config_path, wall)
         replicas.append(await replica.start())
         if wait:
             await replica.wait_leading()

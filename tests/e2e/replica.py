@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,7 +93,14 @@ def replayed(replica: "Replica") -> Report:
 class Replica:
     """A daemon with its own connection."""
 
-    def __init__(self, kubeconfig: Path, configuration: Configuration, config_path: Path | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        configuration: Configuration,
+        config_path: Path | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._wall = wall
         self._kubeconfig = kubeconfig
         self._configuration = configuration
         self._config_path = config_path
@@ -104,7 +113,7 @@ class Replica:
 
     async def start(self) -> "Replica":
         self.client = await Client.connect(str(self._kubeconfig))
-        self.daemon = Daemon(self._configuration, self.client, config_path=self._config_path)
+        self.daemon = Daemon(self._configuration, self.client, config_path=self._config_path, wall=self._wall)
         self.task = asyncio.create_task(self.daemon.run(), name="daemon")
         return self
 

@@ -9,7 +9,7 @@ import yaml
 from tests.ship.manifests import BASE
 from topo_scheduler.recovery.controller import runner
 from topo_scheduler.recovery.detection import interference
-from topo_scheduler.simulation.apiserver.faults import Refuse
+from topo_scheduler.simulation.apiserver.faults import BreakWatch, Refuse
 
 from . import objects
 from .api import ApiError, Json
@@ -333,3 +333,24 @@ async def test_a_migration_ends_when_the_job_that_it_moves_is_deleted(
     # The seat is free: a gang takes all eight nodes.
     await cluster.apply(objects.gang("next", 8))
     await cluster.wait_bound("next", 8)
+
+
+@pytest.mark.only("embedded")
+async def test_a_node_that_is_deleted_while_no_watch_is_open_is_not_healthy(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    """The thread of kopf lists again after a 410, and does not report what that list lacks."""
+    replica = await start_replica(recovery_configuration())
+    assert replica.daemon.term is not None
+    machine = replica.daemon.term.recovery._machine
+    assert machine is not None
+    await cluster.add_fabric({"s1": [4]})
+    await cluster.wait_for(lambda: len(machine.detection.names()) == 4, 10, "recovery has seen the nodes")
+    away = [cluster.server.faults.add(Refuse(503), verb=verb, resource="nodes") for verb in ("list", "watch")]
+    cluster.server.break_watches(BreakWatch("drop"), "nodes")
+    await cluster.api.delete("nodes", "s1-l1-2")
+    cluster.server.store.compact()
+    for rule in away:
+        cluster.server.faults.remove(rule)
+    await cluster.wait_for(lambda: not machine.detection.is_healthy("s1-l1-2"), 10, "the node is known to be gone")
+    assert machine.detection.names() == {"s1-l1-1", "s1-l1-3", "s1-l1-4"}

@@ -93,6 +93,23 @@ def test_members_without_gpus_reserve_nothing_beside_members_with_gpus() -> None
     assert reserved_mbits(d) == dict.fromkeys(nodes_of(workers), 400_000)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_members_without_gpus_need_no_bandwidth_of_the_links_around_them(tied: bool) -> None:
+    """The launcher has no room beside the workers, and the uplinks would not carry what it reserves."""
+    d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 1}), configured("{links: [{level: leaf, capacity: 100Gb}]}"))
+    workers = bandwidth_gang(3, "400Gb")[:2]
+    (launcher,) = bandwidth_gang(3, gpus=0)[2:]
+    del launcher.metadata.annotations["topology.scheduler/network-bandwidth"]
+    for worker in workers:
+        worker.spec.containers[0].resources.requests["cpu"] = "40"
+    launcher.spec.containers[0].resources.requests["cpu"] = "40"
+    pods = [*workers, launcher]
+    d.run(*(one_of_a_node(pods) if tied else pods))
+    assert nodes_of(workers) == ["s-l1-1", "s-l1-2"]
+    assert nodes_of([launcher]) == ["s-l2-1"]
+    assert reserved_mbits(d) == {"s-l1-1": 400_000, "s-l1-2": 400_000}
+
+
 def test_a_restarted_scheduler_believes_no_reservation_of_pods_without_gpus() -> None:
     forged = bandwidth_gang(2, "400Gb", gpus=0, name="forged")
     for number, pod in enumerate(forged):

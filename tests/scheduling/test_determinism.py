@@ -16,6 +16,7 @@ from tests.scheduling.reference import Machine
 from tests.scheduling.reference_clusters import clusters
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.selectors import LabelSelector, TopologySpreadConstraint
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.state.decision import Decision
 
@@ -106,6 +107,36 @@ def test_the_order_in_which_nodes_became_known_decides_nothing(
         d.step(10)
         said.append(plain(d.said))
     assert said[0] == said[1]
+
+
+spreads = st.tuples(st.integers(2, 5), st.sampled_from(["kubernetes.io/hostname", "zone"]), st.sampled_from("148"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab")), min_size=2, max_size=7), spreads, st.randoms())
+def test_gangs_with_spread_go_to_the_same_nodes_in_whatever_order_nodes_became_known(
+    leaves_and_zones: list[tuple[int, str]], gang: tuple[int, str, str], shuffler: random.Random
+) -> None:
+    size, key, cpu = gang
+    wish = {"gang-name": "g", "gang-size": str(size), "placement": "preferred"}
+    nodes = [
+        make_node(f"n{number}", f"s1/l{leaf}", cpu="8", labels={"zone": zone, "kubernetes.io/hostname": f"n{number}"})
+        for number, (leaf, zone) in enumerate(leaves_and_zones)
+    ]
+    where = []
+    for shuffled in (False, True):
+        if shuffled:
+            shuffler.shuffle(nodes)
+        pods = [
+            make_pod(f"p{n}", cpu=cpu, uid=f"p{n}", labels={"gang": "g"}, annotations=wish, created=n)
+            for n in range(size)
+        ]
+        for pod in pods:
+            selector = LabelSelector(match_labels={"gang": "g"})
+            spread = TopologySpreadConstraint(key, "DoNotSchedule", 1, label_selector=selector)
+            pod.spec.topology_spread_constraints = [spread]
+        where.append(Driver(nodes).run(*pods))
+    assert where[0] == where[1]
 
 
 @settings(deadline=None, max_examples=30)

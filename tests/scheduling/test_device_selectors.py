@@ -43,6 +43,21 @@ def test_a_selector_of_too_many_steps_is_evaluated_once() -> None:
     assert budget.spent < 100_000
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{{'x': true}}['{'a' * 100}'.replace('a', '{'b' * 1_000}') + string(device.attributes['{DRIVER}'].index)]",
+        f"device.attributes['{DRIVER}'].index < 0 || device.attributes['{DRIVER}']['{'a' * 9_000}']",
+        f"'{'a' * 9_000}'",
+    ],
+)
+def test_reasons_are_short_as_one_for_each_device_is_kept(expression: str) -> None:
+    for device in devices(3):
+        with pytest.raises(SelectorFailure) as failure:
+            Selectors().matches(expression, device)
+        assert len(str(failure.value)) < 500
+
+
 def test_results_of_all_expressions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RESULTS", 100)
     selectors = Selectors()

@@ -1,10 +1,15 @@
 """Which share of the bandwidth of an empty node the GPUs of a placed pod have, for metrics."""
 
+from itertools import combinations
+
 import pytest
 
 from tests.helpers import make_node, make_pod
+from tests.scheduling.device_driver import asking
 from tests.scheduling.driver import Driver
+from tests.scheduling.linked_gpus import best_ring, cluster, numbers_of, running
 from topo_scheduler.api.annotations import PREDICTED_GPUS
+from topo_scheduler.scheduling.devices.gpu_tables import shape_of
 from topo_scheduler.scheduling.devices.obtained_bandwidth import obtained_bandwidths
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.state.decision import Seat
@@ -19,8 +24,7 @@ def _seat(engine: Engine, node: str, *devices: int, predicted: bool = False) -> 
 
 
 def _shares(engine: Engine, *seats: Seat) -> list[tuple[int, bool, float]]:
-    world = engine.world
-    found = obtained_bandwidths(world.nodes, world.hardware, seats)
+    found = obtained_bandwidths(engine.world.nodes, engine.world.around.gpu_sets, seats)
     return [(one.gpus, one.predicted, one.share) for one in found]
 
 
@@ -59,3 +63,28 @@ def test_the_gpus_of_a_decision_are_those_of_its_annotation() -> None:
     assert driver.run(pod) == {"p": "mesh"}
     devices = tuple(int(text) for text in pod.metadata.annotations[PREDICTED_GPUS].split(","))
     assert _shares(driver.engine, _seat(driver.engine, "mesh", *devices)) == [(2, False, 1.0)]
+
+
+@pytest.mark.parametrize("taken", [(1, 2, 3, 4), (0,), (0, 5)])
+def test_the_gpus_of_claims_count(taken: tuple[int, ...]) -> None:
+    d = cluster("n")
+    running(d, "other", taken)
+    pod = d.pod("p", asking(8 - len(taken)))
+    assert d.run(pod)
+    (decision,) = [said for said in d.decisions() if said.name == "default/p"]
+    ((gpus, predicted, share),) = _shares(d.engine, *decision.seats)
+    assert (gpus, predicted) == (8 - len(taken), False)
+    hardware = d.engine.world.hardware.of(0)
+    assert hardware is not None
+    pairs = shape_of(hardware.hardware).pairs
+    best = max(best_ring(pairs, chosen) for chosen in combinations(range(8), gpus))
+    assert share == best_ring(pairs, tuple(numbers_of(d, pod))) / best
+
+
+def test_nothing_is_counted_as_long_as_tables_are_computed() -> None:
+    engine = _engine()
+    sets = engine.world.around.gpu_sets
+    assert sets is not None
+    sets.tables.deferred = True
+    assert _shares(engine, _seat(engine, "mesh", 0, 3)) == []
+    assert sets.tables.take_wanted(), "they are computed then"

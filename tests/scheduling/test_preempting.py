@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.helpers import controlled_by, make_node, make_pod, timestamp
+from tests.helpers import controlled_by, make_node, make_pod, ours, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, fabric_driver, gang, held
 from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
@@ -56,6 +56,23 @@ def test_a_gang_clears_one_leaf_by_one_plan() -> None:
     d.evict(victims[1])
     d.settle(1)
     assert len(d.where(*members)) == 2
+
+
+def test_a_gang_that_prefers_few_leaves_clears_the_leaf_that_it_requires() -> None:
+    """Not the nodes that would do if it required no leaf: of each leaf one node is cheap."""
+    d = fabric_driver({"s1/l1": 2, "s1/l2": 2, "s1/l3": 2})
+    d.now = 5_000
+    for leaf in (1, 2, 3):
+        for number, started in ((1, 4_990), (2, 100 * leaf)):
+            low = run_pod(d, f"low-{leaf}-{number}", f"s1-l{leaf}-{number}")
+            low.status.start_time = timestamp(started)
+            d.apply(low)
+    members = with_priority(gang(2), 10)
+    for member in members:
+        member.metadata.annotations |= ours({"placement": "preferred", "required-level": "leaf"})
+    d.apply(*members)
+    d.step()
+    assert d.preempted() == ["low-3-1", "low-3-2"]
 
 
 def test_one_that_may_not_preempt_waits() -> None:

@@ -499,6 +499,31 @@ def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> No
     assert explanation_of(d, singles[-1]).ways
 
 
+def test_namespaces_are_explained_in_turn() -> None:
+    d = Driver(fabric({"s/a": 1}))
+    d.apply(foreign_pod("x", "s-a-1"))
+    d.apply(*[make_pod(f"p{n}", gpus=8, cpu=f"{n + 1}m", namespace="many", created=n) for n in range(50)])
+    d.step()
+    d.apply(*[make_pod(f"{name}-{n}", gpus=8, namespace=name, created=99) for name in ("few", "other") for n in (0, 1)])
+    d.step()
+    said = [one.pod.namespace for one in d.explain() if isinstance(one, EmitEvent)]
+    assert said[:6] == ["many", "few", "other"] * 2
+
+
+def test_the_pods_of_one_namespace_leave_others_their_part_of_the_explanations() -> None:
+    d = Driver(fabric({"s/a": 1}))
+    d.apply(foreign_pod("x", "s-a-1"))
+    d.apply(*[make_pod(f"p{n}", gpus=8, namespace="many", created=n) for n in range(MAX_EXPLAINED_WORKLOADS + 5)])
+    d.step()
+    late = [make_pod(f"q{n}", gpus=8, namespace="late", created=n) for n in range(MAX_EXPLAINED_WORKLOADS)]
+    d.apply(*late)
+    d.step()
+    said = [one.pod.namespace for one in d.explain() if isinstance(one, EmitEvent)]
+    assert (said.count("many"), said.count("late")) == (MAX_EXPLAINED_WORKLOADS, MAX_EXPLAINED_WORKLOADS // 2)
+    d.delete(*late)
+    assert d.engine.why.waiting == 0
+
+
 def test_a_quota_is_not_wished_away() -> None:
     d = Driver(fabric({"s/a": 4}), configured("{quotas: [{namespaces: [default], hard: {gpus: 16}}]}"))
     pods = gang(3)

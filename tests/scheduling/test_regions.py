@@ -1,5 +1,6 @@
 """How many members the leaves of a region hold together, under limits per leaf: against adding them up one by one."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scheduling.planning import Small, gang, grid
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery, SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery, SizeRuleLimits, SpreadLimits
 from topo_scheduler.scheduling.preemption.regions import Region, regions_for
 from topo_scheduler.state.decision import SizeRule
 
@@ -51,3 +52,14 @@ def test_a_gang_that_runs_in_part_is_given_room_where_it_runs_or_in_the_domain_a
     around = [["s1l1n1"], ["s1l1n1", "s1l2n1"]]
     assert nodes_of(small, gang(1, running=small.rows("s1l1n1")), rule) == around
     assert nodes_of(small, gang(1), rule) == [["s1l1n1", "s1l2n1"], ["s2l1n1", "s2l2n1"]]
+
+
+def test_a_gang_that_prefers_few_leaves_is_given_room_in_a_domain_of_the_level_that_it_requires() -> None:
+    small = Small(grid(2, 2, 1))
+    rule, ask = SizeRule(1, 2, 1, "spine"), gang(1, required=False)
+    spines, leaves = [["s1l1n1", "s1l2n1"], ["s2l1n1", "s2l2n1"]], [["s1l1n1"], ["s1l2n1"], ["s2l1n1"], ["s2l2n1"]]
+    assert nodes_of(small, ask, rule) == [[node for spine in spines for node in spine]]
+    assert nodes_of(small, replace(ask, within=1), rule) == spines
+    assert nodes_of(small, replace(ask, within=2), rule) == leaves
+    assert nodes_of(small, replace(ask, bounds=SpreadLimits(depth=1)), rule) == spines
+    assert nodes_of(small, replace(ask, within=1, running=small.rows("s2l1n1")), rule) == [["s2l1n1"], spines[1]]

@@ -15,6 +15,8 @@ from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, EmitEvent, WriteClaims
 from topo_scheduler.scheduling.intake.device_claims import device_claims
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ReleaseClaim, consumer
+from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
+from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 0]"
 COSTLY = f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, {TEN}.all(e, a + b + c + d + e >= 0)))))"
@@ -410,3 +412,23 @@ def test_a_claim_that_was_made_for_a_pod_and_deleted_needs_a_new_pod() -> None:
     assert not d.told(pod), "its watch may only be late"
     d.settle(6)
     assert any('"p-claim" was deleted; delete the pod' in text for text in d.told(pod))
+
+
+def test_shares_of_devices_with_many_capacities_are_charged_for_each() -> None:
+    """A request reads all of them, and what each earlier share took of all of them."""
+    names = [f"c{number}" for number in range(16)]
+    d = DeviceDriver(
+        [make_node("n1", "s1/l1", gpus=0)],
+        2,
+        allowMultipleAllocations=True,
+        capacity={name: {"value": "40", "requestPolicy": {"default": "1"}} for name in names},
+    )
+    shares = [{**asking()["devices"]["requests"][0], "name": f"r{number}"} for number in range(32)]
+    d.claim("shares", {"devices": {"requests": shares}})
+    world = d.engine.world
+    assert world.around.devices is not None
+    claim = PodClaim(encoded(world.inventory.claims["default", "shares"].spec))
+    budget = OperationBudget(1_000_000)
+    with limited(budget):
+        assert world.around.devices.fit((claim,), 0).now
+    assert budget.spent > len(names) * 32 * 32

@@ -113,10 +113,22 @@ def test_so_many_are_remembered_and_no_more() -> None:
         (make_pod("nightly-28391-x7k2p", owner=controlled_by("Job", "nightly-28391")), ("Job", "nightly")),
         (make_pod("train-7"), ("Pod", "train")),
         (make_pod("12345"), ("Pod", "12345")),
+        (make_pod("nightly-1-22222-b2c4d-x"), ("Pod", "nightly-1-22222-b2c4d-x")),
+        (make_pod("nightly--22222-b2c4d"), ("Pod", "nightly-")),
+        (make_pod("-22222-7"), ("Pod", "-22222-7")),
     ],
 )
 def test_whose_run_it_is(pod: Pod, expected: tuple[str, str]) -> None:
     assert run_of(pod)[1:3] == expected
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("last", ["x", "7"])
+def test_names_of_many_generated_parts_take_no_time(last: str) -> None:
+    name = "a" + "-22222" * 40 + "-" + last
+    assert run_of(make_pod(name)).name == ("a" if last == "7" else name)
+    many = "a" + "-1" * 200_000 + "-" + last
+    assert run_of(make_pod("a-0", owner=controlled_by("Job", many))).name == ("a" if last == "7" else many)
 
 
 def test_how_long_a_pod_ran() -> None:

@@ -224,7 +224,7 @@ class Metrics:
         self.gpu_bandwidth = self._histogram(
             "topology_scheduler_gpu_bandwidth_ratio",
             "Share of the ring bandwidth of an empty node that the GPUs of placed pods get, by the number of GPUs of a"
-            " pod. The choice is exact, or predicted where a device plugin makes it. Pods whose indexes of GPUs or"
+            " pod. The choice is exact, or predicted where a device plugin makes it. Pods whose GPUs or"
             " links are not known are left out.",
             _SHARES,
             ("gpus", "choice"),

@@ -199,9 +199,9 @@ class Executor:
                 )
             case RecordDecision(decision, seconds):
                 self._metrics.decided(decision, seconds)
-                if any(len(seat.devices) > 1 for seat in decision.seats):
+                if any(len(seat.devices) > 1 or seat.claims for seat in decision.seats):
                     world = self._engine.world
-                    for got in obtained_bandwidths(world.nodes, world.hardware, decision.seats):
+                    for got in obtained_bandwidths(world.nodes, world.around.gpu_sets, decision.seats):
                         self._metrics.gpus_chosen(got.gpus, got.share, predicted=got.predicted)
                 log_decision(decision, seconds)
             case LogWarning(message):

@@ -78,6 +78,8 @@ EXPLAIN_SECONDS: Final = 0.002
 """Maximum time for which explanations block the event loop. One step of them may exceed it."""
 EXPLAIN_DELAY_SECONDS: Final = 0.3
 """Maximum delay of explanations while binds are under way."""
+HISTORY_SECONDS: Final = 10.0
+"""Interval between checks that the API server still has the history that this term has seen, in seconds."""
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
 """Maximum wait for the lists of workloads. A kind that is not served or not allowed must not delay all others."""
@@ -178,7 +180,7 @@ class Term:
             self.engine, clock, self._facts_came, self._forget, self._handover.pod_groups_listed
         )
         self._groups = GroupDirectory(client, facts, clock=clock)
-        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted), clock=clock)
+        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, self._nodes_deleted), clock=clock)
         self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted), clock=clock)
         self._namespaces = Reflector(
             client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted), clock=clock
@@ -201,6 +203,8 @@ class Term:
         self.devices = DeviceWatch(lambda: self.engine.world.inventory, clock)
         self._filled = asyncio.Event()
         self._draining = False
+        self._superseded = False
+        """Whether another term must follow, as nothing that this one knows can be trusted."""
         self._warming = False
         """Whether the kernels of preemption are being compiled, or are ready."""
         self._group: asyncio.TaskGroup | None = None
@@ -210,7 +214,10 @@ class Term:
     # ------------------------------------------------------------ the life of a term
 
     async def run(self, leading: asyncio.Event) -> None:
-        """Schedule until cancelled, then wait for binds in flight. ``leading`` is set while the engine decides."""
+        """Schedule until cancelled, then wait for binds in flight. ``leading`` is set while the engine decides.
+
+        Returns by itself if the history of the API server was replaced: a new term must list everything.
+        """
         async with asyncio.TaskGroup() as background:
             self._group = background
             tasks = [background.create_task(work, name=name) for name, work in self._background()]
@@ -240,6 +247,7 @@ class Term:
             ("group conditions", self._group_conditions.run()),
             ("post-bind", self._plugins.run()),
             ("devices", self._watch_devices()),
+            ("history", self._watch_history()),
         ]
 
     async def _heal(self) -> None:
@@ -251,6 +259,16 @@ class Term:
         """Report on devices, once the caches are filled."""
         await self._filled.wait()
         await self.devices.run()
+
+    async def _watch_history(self) -> None:
+        """End this term if etcd was restored from a backup: watches from before stay silent, and pods are unbound."""
+        await self._filled.wait()
+        while not self._superseded:
+            await asyncio.sleep(HISTORY_SECONDS)
+            with suppress(KubeError):
+                self._superseded = await self._pods.is_ahead()
+        log.warning("the API server has an older state than this process has seen, as after a restore of etcd")
+        self._wake.set()
 
     async def _fill(self) -> None:
         """Wait until every cache is filled and writes of an earlier leader can no longer take effect."""
@@ -357,8 +375,8 @@ class Term:
             log.warning("pods with resource claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
 
     async def _decide(self) -> None:
-        """Run a step of the engine whenever there is work."""
-        while True:
+        """Run a step of the engine whenever there is work, until this term is superseded."""
+        while not self._superseded:
             self._wake.clear()
             now = self._clock()
             for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
@@ -443,6 +461,10 @@ class Term:
     def _pods_deleted(self, references: Sequence[Deleted]) -> None:
         self.recovery.pods_deleted(reference.uid for reference in references)
         self._facts.pods_deleted(references)
+
+    def _nodes_deleted(self, references: Sequence[Deleted]) -> None:
+        self.recovery.nodes_deleted(references)  # first, as the engine still knows their domains
+        self._facts.nodes_deleted(references)
 
     def _facts_came(self) -> None:
         self._wake.set()

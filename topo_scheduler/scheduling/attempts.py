@@ -423,7 +423,8 @@ class Attempts:
         placed = pods_with_claims(self.planner, groups, placement.rows)
         if devices is None:
             return {}
-        return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
+        chosen = choose_devices(devices, list(placed.values()), self.planner.around.gpu_sets)
+        return dict(zip(placed, chosen, strict=True))
 
     def _check_numa_zones(self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement) -> None:
         """Check members of different classes that share nodes; those of one class were counted together.

@@ -36,6 +36,7 @@ NOT_UNDERSTOOD = {
     "large.add(": "on a capacity with a fraction",
     "Version in": "a version or bytes as key",
     "-9223372036854775808)": "sub() of the smallest int",
+    **dict.fromkeys(("bind(o, ", "? optional.of(ip(", "optMap(v, v)", "[optional.of(int)]"), "an optional"),
     "[?dyn(1)]": "an optional element of unknown type",
 }
 """Parts of the table's expressions that are not understood, with a part of the reason: docs/reference has them too."""

@@ -223,6 +223,49 @@ def test_patterns_take_linear_time(text: str) -> None:
     assert time.process_time() - begun < 1
 
 
+@pytest.mark.parametrize(
+    "written",
+    ["(?i)" + r"\w" * 980 + "(", "(?i)[" + r"\W" * 900 + "](", "(?i)" + "[a-z]" * 390 + "(", "a" * 1_980 + "("],
+)
+def test_patterns_that_are_computed_cost_what_reading_them_takes(written: str) -> None:
+    """Each is another one, and so is read anew; all are invalid, and an error does not end ``exists()``."""
+    selector = compile_selector(f"cel.bind(p, r'{written}', lists.range(90).exists(i, ''.matches(string(i) + p)))")
+    begun = time.process_time()
+    answer, _ = selector.judge(SelectorDevice(), 50_000)
+    assert time.process_time() - begun < 1
+    assert isinstance(answer, CostError)
+
+
+def test_patterns_of_one_expression_are_small_together() -> None:
+    letters = [f"{first}{second}" for first in "abcdefghijklmnop" for second in "abcdefghijklmnop"]
+    expression = " || ".join(f"''.matches('{pair}[acegikmoqs]{{998}}')" for pair in letters)[:10_000].rpartition(" ||")[
+        0
+    ]
+    begun = time.process_time()
+    with pytest.raises(ExpressionNotUnderstoodError, match="regular expressions are too large together"):
+        compile_selector(expression)
+    assert time.process_time() - begun < 1
+
+
+def test_copies_of_a_class_share_its_ranges() -> None:
+    characters = "".join(chr(0x4E00 + 2 * number) for number in range(1_980))
+    tracemalloc.start()
+    compile_selector(f"''.matches('[{characters}]{{1000}}')")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * 2**20
+
+
+@pytest.mark.timeout(20)
+def test_texts_that_are_no_doubles_take_linear_time() -> None:
+    digits = '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".replace("a", "' + "1" * 1_000 + '")'
+    for text in (f'{digits} + "x"', f'{digits} + "."  + {digits} + "e"', f'"." + {digits} + "."'):
+        answer, _ = compile_selector(f"double({text}) > 0.0").judge(SelectorDevice())
+        assert isinstance(answer, EvaluationError), "is no double"
+    with pytest.raises(InvalidExpressionError, match="is not a double"):
+        compile_selector(f'double("{"1" * 9_000}x") > 0.0')
+
+
 def test_tables_expressions_never_raise_anything_else() -> None:
     devices = read(DEVICES)
     for _, expression in expressions():

@@ -43,6 +43,7 @@ from topo_scheduler.kube.connection.errors import (
 from topo_scheduler.kube.connection.fence import Fence, FencedBody
 from topo_scheduler.kube.connection.odd_json import REFUSED, decoded
 from topo_scheduler.kube.connection.outage import Outage
+from topo_scheduler.kube.connection.server_clock import ServerClock
 from topo_scheduler.kube.connection.transport import Connection, Transport
 
 T = TypeVar("T")
@@ -140,6 +141,7 @@ class Client:
         # Uncompressed: near the API server, gzip costs both sides more than the bytes it saves.
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self.traffic = WireTraffic()
+        self.server_clock = ServerClock()
         self.outage = Outage()
         """Times without an answer from the API server, as its reflectors report them."""
         self._fence: Fence | None = None
@@ -326,6 +328,7 @@ class Client:
                 allow_redirects=False,
                 **transport.options,
             ) as response:
+                self.server_clock.heard(response.headers.get("Date"))
                 answer = await (response.read() if most_bytes is None else _read(response, most_bytes))
                 status = response.status
         except _NOT_SENT as error:

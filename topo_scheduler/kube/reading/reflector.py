@@ -128,6 +128,26 @@ class Reflector(Generic[T]):
         """Return the seconds since the last page, event or bookmark."""
         return max(0.0, now - self._last_heard)
 
+    async def is_ahead(self) -> bool:
+        """Return whether the kind was seen at a resourceVersion that the server has not reached.
+
+        That is so after etcd was restored from a backup. A watch from such a resourceVersion stays open and silent.
+
+        Raises:
+            KubeError: no answer, or a refusal.
+        """
+        seen = self._revision
+        answer = await self._client.request(
+            "GET",
+            self._path,
+            query={"limit": "1"},
+            accept=self.resource.accept(listing=True),
+            timeout=LIST_SECONDS,
+            most_bytes=PAGE_BYTES,
+        )
+        revision = _revision(self._codec.page(answer)[0].resource_version)
+        return seen is not None and revision is not None and revision < seen
+
     async def relist(self) -> None:
         """Return when a list that began after this call has been handed to the sink."""
         waiter = asyncio.get_running_loop().create_future()

@@ -26,6 +26,7 @@ from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.waiting import set_or_due
 from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
@@ -176,6 +177,12 @@ class RecoveryRunner:
     def pods_deleted(self, uids: Iterable[str]) -> None:
         """Handle pods that are gone."""
         self._pod_failures.deleted(uids)
+
+    def nodes_deleted(self, nodes: Iterable[Deleted]) -> None:
+        """Handle nodes that are gone. kopf does not report those that were deleted while its watch was away."""
+        if self._machine is not None:
+            for node in nodes:
+                self._machine.detection.gone(node.name, node.uid, self.clock())
 
     def owner_changed(self, uid: str) -> None:
         """Handle an owner that changed, or was deleted."""

@@ -57,13 +57,11 @@ from topo_scheduler.scheduling.instructions import (
     Withdraw,
     reference,
 )
-from topo_scheduler.scheduling.intake.gpu_annotations import holds_devices
 from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.scheduling.placing.bandwidth.reserving_members import reserves_bandwidth
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
-from topo_scheduler.state.devices.pod_claims import devices_asked
-from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
 MAX_NAMED_DEVICES: Final = 16
@@ -131,12 +129,6 @@ class Outcomes:
         self._world.take_back(member.uid)
         workload.make_pending(member)
 
-    def _may_reserve(self, cls: PodClass) -> bool:
-        """Return whether members of a class reserve the bandwidth that their gang asks for."""
-        if cls.bandwidth:
-            return True
-        return holds_devices(cls.amounts, self._world.resources) or devices_asked(cls.claims) > 0
-
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
         has_claims = False
@@ -153,7 +145,7 @@ class Outcomes:
                 has_claims = True
                 made = next((choice.key for choice in seat.claims if choice.made is not None), None)
                 self._world.claimed_gpus.stand_for_requests(seat.uid, made, amounts)
-            member.bandwidth = bandwidth if bandwidth and self._may_reserve(member.cls) else 0
+            member.bandwidth = bandwidth if bandwidth and reserves_bandwidth(member.cls, self._world.resources) else 0
             if member.bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
             workload.set_stage(member, Stage.ASSUMED)

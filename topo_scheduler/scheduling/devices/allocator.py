@@ -199,14 +199,15 @@ class _Search:
         if query.admin_access:
             return device.id
         if device.shared:
-            return self._static_kind(device), frozenset(self._used(device).items()), self._is_shared_already(device)
-        return self._static_kind(device)
+            used = frozenset(self._used(device.id).items())
+            return self._static_kind(device.id), used, self._is_shared_already(device)
+        return self._static_kind(device.id)
 
-    def _static_kind(self, device: PublishedDevice) -> int:
+    def _static_kind(self, device: DeviceId) -> int:
         """Return a number that is equal for devices that are alike, apart from their use by this search."""
         if not self._kinds:
             self._number_kinds()
-        return self._kinds[device.id]
+        return self._kinds[device]
 
     def _number_kinds(self) -> None:
         queries = [query for claim in self._claims for request in claim.requests for query in request]
@@ -270,6 +271,7 @@ class _Search:
                 continue
             if not self._take(at.claim, query, candidate):
                 continue
+            charge(6)
             if at.granted + 1 < count:
                 satisfied = self._devices(_Position(at.claim, at.request, at.alternative, at.granted + 1, index + 1))
             else:
@@ -281,20 +283,21 @@ class _Search:
         return False
 
     def _state(self, at: _Position) -> object:
-        """Return what decides whether the rest can be found: how many devices of each kind are in which use."""
-        charge(1 + len(self._candidates.everything))
-        devices = Counter(
-            (
-                self._static_kind(candidate.device),
-                frozenset(self._taken.get(candidate.device.id, ())),
-                frozenset(self._used(candidate.device).items()) if candidate.device.shared else None,
-                self._is_shared_already(candidate.device),
-            )
-            for candidate in self._candidates.everything
+        """Return what decides whether the rest can be found: how many devices of each kind are in which use.
+
+        Only devices that this search uses count: the use of all others never changes.
+        """
+        charge(4 * (1 + len(self._taken) + len(self._shares)))
+        taken = Counter((self._static_kind(id_), frozenset(claims)) for id_, claims in self._taken.items() if claims)
+        before = self._in_use.shares
+        shares = Counter(
+            (self._static_kind(id_), frozenset(before.get(id_, {}).items()), frozenset(self._used(id_).items()))
+            for id_ in self._shares
         )
         counters = tuple((pool, tuple(left.items())) for pool, left in sorted(self._counters.items()))
         values = tuple(frozenset(values) for values in self._values.values())
-        return at.claim, at.request, len(self._grants[at.claim]), frozenset(devices.items()), counters, values
+        devices = frozenset(taken.items()), frozenset(shares.items())
+        return at.claim, at.request, len(self._grants[at.claim]), devices, counters, values
 
     # ------------------------------------------------------------ one device
 
@@ -303,8 +306,9 @@ class _Search:
         device = candidate.device
         if not self._is_free(claim, query, device) or not query.tolerates(device):
             return False
+        charge(len(device.capacity))
         part = consumed(query.capacity, device)
-        if part is None or not fits(part, device, self._used(device)) or not self._has_counters(candidate):
+        if part is None or not fits(part, device, self._used(device.id)) or not self._has_counters(candidate):
             return False
         values = []
         for constraint in self._constraints(claim, query):
@@ -347,10 +351,11 @@ class _Search:
             return claim not in self._taken.get(device.id, ())
         return device.id not in self._in_use.whole and not self._taken.get(device.id)
 
-    def _used(self, device: PublishedDevice) -> dict[str, Number]:
+    def _used(self, device: DeviceId) -> dict[str, Number]:
         """Return what is used of a shared device."""
-        used = dict(self._in_use.shares.get(device.id, {}))
-        for earlier in self._shares.get(device.id, ()):
+        used = dict(self._in_use.shares.get(device, {}))
+        for earlier in self._shares.get(device, ()):
+            charge(len(earlier))
             for name, taken in earlier.items():
                 used[name] = used.get(name, 0) + taken.value
         return used

@@ -4,8 +4,10 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.device_order import PCIE_ROOT
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.pools import DeviceId, PublishedDevice
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
@@ -43,36 +45,45 @@ class ClaimedSets:
         inventory = self._devices.inventory
         if not inventory.is_any_in_use or not inventory.slices_of(node):
             return 0
-        published = self._published(row, node)
-        used = inventory.use_of(device.id for device in published)
-        return self._indexes(published, {*used.whole, *used.shares}, count)
+        used = inventory.use_of(device.id for device in self._published(row))
+        return self.indexes(row, {*used.whole, *used.shares}, count)
 
-    def held_by(self, uid: str, row: int, node: str, count: int) -> int:
+    def held_by(self, uid: str, row: int, count: int) -> int:
         """Return the GPUs of a node that the claims of a pod have, as bits; other arguments as for `in_use`."""
         inventory = self._devices.inventory
-        allocations = [inventory.allocation_of(key) for key in inventory.consumers.claims_of(uid)]
+        return self._of_allocations(map(inventory.allocation_of, inventory.consumers.claims_of(uid)), row, count)
+
+    def chosen(self, choices: Iterable[ClaimChoice], row: int, count: int) -> int:
+        """Return the GPUs of a node that the claims of a decided pod get, as bits; other arguments as for `in_use`."""
+        inventory = self._devices.inventory
+        allocations = (choice.allocation or inventory.allocation_of(choice.key) for choice in choices)
+        return self._of_allocations(allocations, row, count)
+
+    def _of_allocations(self, allocations: Iterable[Allocation | None], row: int, count: int) -> int:
+        inventory = self._devices.inventory
         devices = {
             id_
             for allocation in allocations
             if allocation is not None
             for id_ in inventory.devices_of_allocation(allocation)
         }
-        return self._indexes(self._published(row, node), devices, count) if devices else 0
+        return self.indexes(row, devices, count) if devices else 0
 
-    def devices_of(self, row: int, node: str, indexes: Collection[int]) -> frozenset[DeviceId]:
+    def whole_gpus_of(self, row: int) -> list[PublishedDevice]:
         """Return the devices that are whole GPUs of a node, by index."""
-        whole = whole_gpus(self._published(row, node))
-        return frozenset(whole[index].id for index in indexes if index < len(whole))
+        return whole_gpus(self._published(row))
 
-    def _published(self, row: int, node: str) -> list[PublishedDevice]:
+    def _published(self, row: int) -> list[PublishedDevice]:
+        node = self._devices.node_names[row]
         published = [
             device for pool in self._devices.pools_of(row) for device in pool.devices if device.scope.node == node
         ]
         charge_rows(len(published), 4)
         return published
 
-    @staticmethod
-    def _indexes(published: Sequence[PublishedDevice], chosen: Collection[DeviceId], count: int) -> int:
+    def indexes(self, row: int, chosen: Collection[DeviceId], count: int) -> int:
+        """Return the GPUs of which some devices are, wholly or in part, as bits; as for `in_use`."""
+        published = self._published(row)
         whole, out = whole_gpus(published), 0
         for device in published:
             if device.id not in chosen:

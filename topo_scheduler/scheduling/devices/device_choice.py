@@ -8,18 +8,22 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.allocation import allocation_of
 from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, Grant, allocate
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
 from topo_scheduler.scheduling.devices.device_order import in_order
+from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text
+from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.devices.known_choices import Granted
+from topo_scheduler.scheduling.devices.linked_devices import linked_devices
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims, use, used_of
 from topo_scheduler.state.devices.claim_writes import ClaimChoice, ExtendedClaim
 from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim
-from topo_scheduler.state.devices.pools import DeviceId, PoolId
+from topo_scheduler.state.devices.pools import PoolId
 
 
 class DeviceChoiceError(Exception):
@@ -31,7 +35,7 @@ class PlacedPod:
     """A pod of a decision: its claims, what they ask for, its row and its node.
 
     ``mappings``: which container gets which request of the claim for extended resources, of the pod with this ``uid``.
-    ``preferred``: devices that are close to each other. ``only_preferred``: the pod gets no other GPUs of its node.
+    ``needs``: how close its GPUs must be to each other, or should be; None if it does not ask.
     """
 
     claims: PodClaims
@@ -40,8 +44,7 @@ class PlacedPod:
     node: str
     mappings: tuple[RequestMapping, ...] = ()
     uid: str = ""
-    preferred: frozenset[DeviceId] = frozenset()
-    only_preferred: bool = False
+    needs: GpuNeeds | None = None
 
 
 @dataclass(slots=True)
@@ -53,20 +56,27 @@ class _Chosen:
     everywhere: list[Grant] = field(default_factory=list)
 
 
-def choose_devices(devices: NodeDevices, pods: Sequence[PlacedPod]) -> list[tuple[ClaimChoice, ...]]:
+def choose_devices(
+    devices: NodeDevices, pods: Sequence[PlacedPod], sets: GpuSets | None = None
+) -> list[tuple[ClaimChoice, ...]]:
     """Return for each pod what its claims get.
+
+    Args:
+        devices: the devices of nodes.
+        pods: the pods, in the order in which they choose.
+        sets: the free GPUs of nodes with their links; without it, links do not count.
 
     Raises:
         DeviceChoiceError: the devices of a node do not suffice, or a claim changed since it was read.
     """
     chosen = _Chosen()
     try:
-        return [_choose(devices, pod, chosen) for pod in pods]
+        return [_choose(devices, pod, chosen, sets) for pod in pods]
     except (DeviceAllocationError, ClaimQueryError) as error:
         raise DeviceChoiceError(f"{NodeReason.DEVICES}: {error}") from error
 
 
-def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen) -> tuple[ClaimChoice, ...]:
+def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen, sets: GpuSets | None) -> tuple[ClaimChoice, ...]:
     inventory = devices.inventory
     pod = _at_its_node(devices, pod)
     wanted: list[int] = []
@@ -81,7 +91,7 @@ def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen) -> tuple[Clai
             wanted.append(number)
         elif not devices.is_allowed(allocation, pod.row):
             raise DeviceChoiceError(f'resourceclaim "{key[1]}" has its devices on other nodes than {pod.node}')
-    made = _allocate(devices, pod, wanted, chosen) if wanted else {}
+    made = _allocate(devices, pod, wanted, chosen, sets) if wanted else {}
     return tuple(
         ClaimChoice(key, "", made[key], _to_make(claim, pod))
         if claim.resources
@@ -106,7 +116,7 @@ def _to_make(claim: PodClaim, pod: PlacedPod) -> ExtendedClaim:
 
 
 def _allocate(
-    devices: NodeDevices, pod: PlacedPod, wanted: Sequence[int], chosen: _Chosen
+    devices: NodeDevices, pod: PlacedPod, wanted: Sequence[int], chosen: _Chosen, sets: GpuSets | None
 ) -> dict[ClaimKey, Allocation]:
     """Return allocations for some of a pod's claims, by their numbers."""
     asked, candidates = devices.candidates(pod.claims, pod.row)
@@ -116,14 +126,18 @@ def _allocate(
         used = chosen.used[pod.row] = used_of(devices.inventory, candidates.pools)
         use(used, [chosen.everywhere])
 
-    def search() -> Granted | None:
-        return allocate(in_order(candidates, used, pod.preferred), queries, used)
+    linked = linked_devices(sets, pod.row, queries, candidates, used, pod.needs) if sets is not None else frozenset()
+    if linked is None:
+        raise DeviceChoiceError(_not_close(pod))
 
-    # Preferred devices are devices of this node alone: what is found with them says nothing about others.
-    grants = search() if pod.preferred else devices.grants(pod.claims, pod.row, tuple(wanted), used, search)
-    if grants is not None and pod.only_preferred:
+    def search() -> Granted | None:
+        return allocate(in_order(candidates, used, linked), queries, used)
+
+    # Which devices are linked best is known of this node alone: what is found with them says nothing about others.
+    grants = search() if linked else devices.grants(pod.claims, pod.row, tuple(wanted), used, search)
+    if grants is not None and pod.needs is not None and pod.needs.required:
         got = {grant.device.id for of_claim in grants for grant in of_claim}
-        if not pod.preferred <= got:
+        if not linked <= got:
             raise DeviceChoiceError(f"node {pod.node} has no devices for this pod that are as close as it asks")
     if grants is None:
         raise DeviceChoiceError(f"node {pod.node} has too few devices for all of these pods")
@@ -134,6 +148,11 @@ def _allocate(
         uid = pod.uid if pod.claims[number].resources else devices.inventory.claims[key].metadata.uid
         made[key] = chosen.allocations[key] = allocation_of(query, granted, uid, pod.node)
     return made
+
+
+def _not_close(pod: PlacedPod) -> str:
+    are = closeness_text(pod.needs) if pod.needs is not None else "as close as asked"
+    return f"node {pod.node} has too few GPUs that are {are} for all of these pods"
 
 
 def _give(row: int, grants: Sequence[Sequence[Grant]], chosen: _Chosen, spanning: Container[PoolId]) -> None:

@@ -225,14 +225,15 @@ class GpuSets:
             fit = self.results.fits[key] = _fit(gpus, needs, size, free, self.tables.of, exact=exact)
         return fit
 
-    def choose(self, needs: GpuNeeds | None, size: int, row: int, taken: int) -> int:
+    def choose(self, needs: GpuNeeds | None, size: int, row: int, taken: int, *, exact: bool | None = None) -> int:
         """Return the GPUs that a pod gets, or is predicted to get, as bits; -1 if they are not as it asks.
 
         Args:
             needs: what it asks.
             size: number of its GPUs.
             row: its node.
-            taken: GPUs that other pods of the same decision get there.
+            taken: GPUs that other pods of the same decision get there, and those that the pod can't have.
+            exact: whether the pod gets what is chosen; by default, whether the node gives GPUs by index.
         """
         gpus = self.hardware.of(row)
         if gpus is None or int(self._nodes.allocatable[row, GPU]) > gpus.count:
@@ -240,7 +241,7 @@ class GpuSets:
         free = int(self.free(np.array([row], np.int64))[0]) & ~taken
         if needs is None:
             return predicted(gpus.hardware, gpus.vendor, free, size)
-        exact = self.obeys_index(row)
+        exact = self.obeys_index(row) if exact is None else exact
         chosen = self._fit(int(self._nodes.gpus.kind[row]), needs, size, free, exact=exact).first
         if chosen <= 0 or not exact or not gpus.uneven:
             return chosen
@@ -250,13 +251,15 @@ class GpuSets:
         )
 
     def _running(self, row: int) -> list[int]:
-        """Return the GPUs of each pod on a row that has whole ones."""
-        entries = [self.ledger.get(uid) for uid in self._pods_on(row)]
-        return [
-            set_of(sorted(set(entry.devices)))
-            for entry in entries
-            if entry is not None and entry.amount(GPU) and len(set(entry.devices)) == entry.amount(GPU)
-        ]
+        """Return the GPUs of each pod on a row that has whole ones, or has them by claims."""
+        running = []
+        for uid in self._pods_on(row):
+            entry = self.ledger.get(uid)
+            if entry is not None and entry.amount(GPU) and len(set(entry.devices)) == entry.amount(GPU):
+                running.append(set_of(sorted(set(entry.devices))))
+            elif self.claimed is not None and (gpus := self.hardware.of(row)) is not None:
+                running.append(max(0, self.claimed.held_by(uid, row, gpus.count)))
+        return [gpus for gpus in running if gpus]
 
     def topologies(self, needs: GpuNeeds, size: int, rows: Int64) -> Int64:
         """Return how close the GPUs are that a pod gets on rows: 0 to 100, 0 if not as it requires (int64[n])."""

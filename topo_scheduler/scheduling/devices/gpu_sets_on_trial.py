@@ -97,7 +97,7 @@ class GpuSetsOnTrial(GpuSets):
         entry = self.ledger.get(uid)
         if entry is not None and entry.row >= 0 and self.claimed is not None and not entry.devices:
             gpus = self.hardware.of(entry.row)
-            return max(0, self.claimed.held_by(uid, entry.row, entry.node, gpus.count)) if gpus is not None else 0
+            return max(0, self.claimed.held_by(uid, entry.row, gpus.count)) if gpus is not None else 0
         return set_of(sorted(set(entry.devices))) if entry is not None and self._is_recorded(uid) else 0
 
     def free_on(self, row: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
+from topo_scheduler.api.text import clipped
 from topo_scheduler.scheduling.devices.allocator import SelectorFailure
 from topo_scheduler.scheduling.devices.cel import (
     CelError,
@@ -32,6 +33,8 @@ OPERATIONS_PER_CHARACTER: Final = 10
 MAX_STEPS: Final = 50_000
 """Steps of an evaluation, of a million that Kubernetes allows: the event loop waits for them. Others take a hundred."""
 STEPS_PER_OPERATION: Final = 2
+_REASON_CHARACTERS: Final = 320
+"""Maximum length of the reasons that are kept; they may quote what the expression computed."""
 
 _Answer = bool | str
 """Whether a device matches, or why that is unknown."""
@@ -98,7 +101,7 @@ class Selectors:
             try:
                 selector = compile_selector(expression)
             except CelError as error:
-                selector = f"the selector is not understood: {error}"
+                selector = clipped(f"the selector is not understood: {error}", _REASON_CHARACTERS)
             known = self._compiled[expression] = _Compiled(selector, _names(selector))
             while len(self._compiled) > MAX_EXPRESSIONS:
                 self._results -= len(self._compiled.popitem(last=False)[1].answers)
@@ -146,7 +149,7 @@ def _evaluate(selector: DeviceSelector, device: pools.PublishedDevice) -> _Answe
     charge(1 + min(steps, MAX_STEPS) // STEPS_PER_OPERATION)  # one step may cost more than there is
     if isinstance(outcome, CostError):
         raise outcome
-    return f"the selector fails: {outcome}" if isinstance(outcome, CelError) else outcome
+    return clipped(f"the selector fails: {outcome}", _REASON_CHARACTERS) if isinstance(outcome, CelError) else outcome
 
 
 def _view_of(device: pools.PublishedDevice) -> SelectorDevice | str:

@@ -7,6 +7,7 @@ after a while when the state has changed.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -19,6 +20,7 @@ from topo_scheduler.scheduling.barrier import Activity, described, failure_of, k
 from topo_scheduler.scheduling.explaining.combined import ways_out
 from topo_scheduler.scheduling.explaining.domain_table import DomainVerdict, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
+from topo_scheduler.scheduling.explaining.explanation_queue import ExplanationQueue
 from topo_scheduler.scheduling.explaining.remedies import Remedy, Scene
 from topo_scheduler.scheduling.explaining.remedy_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.running import Running, running_pods
@@ -56,7 +58,10 @@ RESTART_SECONDS: Final = 0.25
 REPUBLISH_SECONDS: Final = 600.0
 """Seconds after which the explainer publishes remedies again if only numbers in them changed."""
 MAX_EXPLAINED_WORKLOADS: Final = 500
-"""Pending workloads above which the explainer adds no further single pods: their events would be a flood."""
+"""Pending workloads above which the explainer adds single pods only of namespaces that have less than an equal part.
+
+More events would be a flood.
+"""
 LONG_MESSAGE_BYTES: Final = 600
 """Bytes of a message above which there is no room for remedies after it."""
 FAULT: Final = "internal fault in the explanation of why it is pending, please report it"
@@ -116,6 +121,7 @@ class _Case:
     """A pending workload.
 
     Attributes:
+        namespace: its namespace.
         text: message of its last failure.
         count: members that the failed attempt had to place.
         made: time of its last explanation.
@@ -126,6 +132,7 @@ class _Case:
         restarts: restarts of the explanation because nodes changed.
     """
 
+    namespace: str
     text: str
     count: int
     made: float = -inf
@@ -155,7 +162,9 @@ class Explainer:
         self._sharing = sharing
         self._reserving = reserving
         self._cases: dict[str, _Case] = {}
-        self._queue: dict[str, float] = {}
+        self._cases_of: Counter[str] = Counter()
+        """Number of cases by namespace."""
+        self._queue = ExplanationQueue()
         self._later: list[tuple[float, str]] = []
         self._parts: Parts[Explanation] = Parts(world)
         self._current = ""
@@ -169,10 +178,11 @@ class Explainer:
         """Record that members of a workload found no place, with the published message. Takes microseconds."""
         case = self._cases.get(workload.id)
         if case is None:
-            if not workload.gang and len(self._cases) >= MAX_EXPLAINED_WORKLOADS:
+            if not workload.gang and not self._may_add(workload.namespace):
                 return
-            self._cases[workload.id] = _Case(text, members)
-            self._queue.setdefault(workload.id, now)
+            self._cases[workload.id] = _Case(workload.namespace, text, members)
+            self._cases_of[workload.namespace] += 1
+            self._queue.put(workload.namespace, workload.id, now)
             return
         same_reason = case.text == text or worded(case.text) == worded(text)
         case.text, case.count = text, members
@@ -187,12 +197,24 @@ class Explainer:
         if case is None:
             return
         case.text, case.published, case.published_at = text, "", -inf
-        self._queue.setdefault(workload.id, now)
+        self._queue.put(case.namespace, workload.id, now)
 
     def forget(self, id_: str) -> None:
         """Forget a workload that is no longer pending."""
-        self._cases.pop(id_, None)
-        self._queue.pop(id_, None)
+        case = self._cases.pop(id_, None)
+        if case is None:
+            return
+        self._queue.drop(case.namespace, id_)
+        self._cases_of[case.namespace] -= 1
+        if not self._cases_of[case.namespace]:
+            del self._cases_of[case.namespace]
+
+    def _may_add(self, namespace: str) -> bool:
+        """Return whether a further single pod of a namespace is explained."""
+        if len(self._cases) < MAX_EXPLAINED_WORKLOADS:
+            return True
+        namespaces = len(self._cases_of) + (namespace not in self._cases_of)
+        return self._cases_of[namespace] < max(1, MAX_EXPLAINED_WORKLOADS // namespaces)
 
     # ------------------------------------------------------------ work
 
@@ -203,18 +225,19 @@ class Explainer:
 
     def due(self, now: float) -> bool:
         """Return whether `work` has anything to do."""
-        return bool(self.waiting) or bool(self._later and self._later[0][0] <= now)
+        return bool(self._queue) or self._parts.going or bool(self._later and self._later[0][0] <= now)
 
     def expected(self, id_: str) -> bool:
         """Return whether remedies for the current reason of the workload are not published yet, but will be soon."""
         case = self._cases.get(id_)
         if case is None or case.published_at != -inf:
             return False
-        return case.made == -inf or id_ in self._queue or (self._parts.going and self._current == id_)
+        queued = self._queue.has(case.namespace, id_)
+        return case.made == -inf or queued or (self._parts.going and self._current == id_)
 
     def waited(self, now: float) -> float:
-        """Return for how many seconds the first workload has been in the queue."""
-        return now - next(iter(self._queue.values()), now)
+        """Return for how many seconds the oldest workload has been in the queue."""
+        return self._queue.waited(now)
 
     def next_due(self) -> float | None:
         """Return when `work` will have something new to do."""
@@ -232,7 +255,7 @@ class Explainer:
         self._wake(now)
         out: list[Instruction] = []
         began = clock()
-        while self.waiting:
+        while self._queue or self._parts.going:
             try:
                 out += self._step(now, wall, clock)
             except Exception as error:  # outside of the search: a later try explains the workload
@@ -262,7 +285,7 @@ class Explainer:
             if case.stamp == self._stamp():
                 self._schedule(id_, case, now + REFRESH_SECONDS)
             else:
-                self._queue.setdefault(id_, now)
+                self._queue.put(case.namespace, id_, now)
 
     def _schedule(self, id_: str, case: _Case, due: float) -> None:
         if due < case.due:
@@ -273,8 +296,7 @@ class Explainer:
         """Do one part of the work. Return the resulting instructions after the last part."""
         began = clock()
         if not self._parts.going:
-            id_ = next(iter(self._queue))
-            del self._queue[id_]
+            id_ = self._queue.take()
             workload, new_case = self._workloads.get(id_), self._cases.get(id_)
             if workload is None or new_case is None:
                 self.forget(id_)

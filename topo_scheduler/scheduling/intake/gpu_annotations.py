@@ -7,6 +7,7 @@ from topo_scheduler.api.annotations import (
     GPU_FRACTION,
     GPU_LOCALITY,
     GPU_MIN_BANDWIDTH,
+    GPU_REQUIREMENTS,
     MIG_PROFILE,
     NETWORK_BANDWIDTH,
     PlacementRequest,
@@ -101,8 +102,25 @@ def mig_problem(profile: str, amounts: Amounts, resources: ResourceTable) -> str
 def needs_without_gpus(request: PlacementRequest, cls: PodClass) -> str:
     """Return a warning for annotations on how close GPUs are, on a pod with fewer than two; empty if there is none."""
     needs = cls.gpu_needs
-    if needs is None or not needs.close or cls.gpus > 1:
+    if needs is None or not needs.close or cls.gpus > 1 or _has_own_claims(cls):
         return ""
     name = GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
     gpus = counted(cls.gpus, "whole GPU")
     return f"annotation {name} has no effect: it is about GPUs of one pod, and this pod has {gpus}"
+
+
+def needs_of_claims(request: PlacementRequest, cls: PodClass) -> str:
+    """Return why a pod can't require close GPUs, and what to do: its GPUs are those of claims; empty if it can."""
+    needs = cls.gpu_needs
+    if needs is None or not (needs.close and needs.required) or cls.gpus > 1 or not _has_own_claims(cls):
+        return ""
+    name = GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
+    return (
+        f"annotation {name} can't be required of devices of resource claims; set annotation {GPU_REQUIREMENTS} to"
+        " preferred, or ask for the GPUs by limits instead of a claim"
+    )
+
+
+def _has_own_claims(cls: PodClass) -> bool:
+    """Return whether a pod names claims itself, in addition to those that are made for its requests."""
+    return any(not claim.resources for claim in cls.claims)

@@ -27,6 +27,7 @@ from topo_scheduler.scheduling.intake.gpu_annotations import (
     devices_of,
     holds_devices,
     mig_problem,
+    needs_of_claims,
     needs_without_gpus,
     not_permitted,
     reserved_only,
@@ -198,8 +199,6 @@ def understand(
     if (needs := request.gpu_needs) is not None:
         cls = replace(cls, gpu_needs=needs)
         problems += filter(None, [mig_problem(needs.mig_profile, cls.amounts, resources)])
-        if unused := needs_without_gpus(request, cls):
-            warnings.append((Reason.ANNOTATION, unused))
     if inputs := _plugin_inputs(pod, chain, extensions):
         cls = replace(cls, plugin_inputs=inputs)
     devices = device_claims(pod, inventory or DeviceInventory())
@@ -207,6 +206,10 @@ def understand(
         problems.append(devices.problem)
     if devices.claims:
         cls = replace(cls, claims=devices.claims)
+    if unmet := needs_of_claims(request, cls):
+        problems.append(unmet)
+    elif unused := needs_without_gpus(request, cls):
+        warnings.append((Reason.ANNOTATION, unused))
     # Nothing would limit on how many nodes pods without devices reserve bandwidth.
     alone = cls.bandwidth and not (devices_asked(cls.claims) or holds_devices(cls.amounts, resources))
     if alone and not devices.problem and (ineffective := bandwidth_alone(pod.metadata.namespace, permitted)):

@@ -34,7 +34,8 @@ def choose_freed(planner: Planner, groups: Groups, group_rows: Sequence[Sequence
         return None
     try:
         placed = pods_with_claims(planner, groups, group_rows)
-        return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
+        chosen = choose_devices(devices, list(placed.values()), planner.around.gpu_sets)
+        return dict(zip(placed, chosen, strict=True))
     except DeviceChoiceError:
         return None
 

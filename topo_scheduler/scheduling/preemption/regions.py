@@ -48,28 +48,38 @@ class Region:
 def regions_for(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> list[Region]:
     """Return the regions of which one must hold the members that lack a node.
 
-    If one domain is required, the regions are the domains of the size rule. For a gang that runs in part, they are the
-    leaves where it runs, and the domain around them. Otherwise everything is one region. For segments of an outer
-    level, the domains of that level replace leaves.
+    If one domain is required, the regions are the domains of the size rule. For a gang that only prefers them, they are
+    the domains of the level that it requires, if any. For a gang that runs in part, they are the leaves where it runs,
+    and the domain around them. Otherwise everything is one region. For segments of an outer level, the domains of that
+    level replace leaves.
     """
     layout = seen_by(ask, layout)
     everywhere = np.arange(len(layout.paths), dtype=np.int64)
+    depth, max_leaves = _spread_allowed(ask, layout, rule)
     home = sorted(layout.leaves_of(ask.running))
-    domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
-    broken = len(domains) > 1 or len(home) > rule.leaves
+    domains = {layout.domain_of_leaf(depth, leaf) for leaf in home}
+    broken = len(domains) > 1 or len(home) > max_leaves
     regions: list[Region] = []
     if home:
         regions.append(_region(layout, np.array(home, np.int64), len(home)))
-    if not ask.gang or broken or ask.enforcement is Enforcement.PREFERRED:
+    if not ask.gang or broken:
         return [*regions, _region(layout, everywhere, len(everywhere))]
-    bounds = layout.domains[rule.depth]
+    bounds = layout.domains[depth]
     wanted: Sequence[int] = sorted(domains) if home else range(len(bounds) - 1)
     for domain in wanted:
         inside = everywhere[bounds[domain] : bounds[domain + 1]]
         # If one leaf must hold all members, each leaf is a region: choosing among regions is cheaper than within one.
-        parts = inside.reshape(-1, 1) if rule.leaves == 1 else [inside]
-        regions += [_region(layout, part, rule.leaves) for part in parts]
+        parts = inside.reshape(-1, 1) if max_leaves == 1 else [inside]
+        regions += [_region(layout, part, max_leaves) for part in parts]
     return regions
+
+
+def _spread_allowed(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> tuple[int, int]:
+    """Return the depth of the domain that the gang must share, and the most leaves that it may use there."""
+    if ask.enforcement is not Enforcement.PREFERRED:
+        return rule.depth, rule.leaves
+    depth = min(max(ask.within, ask.bounds.depth), layout.depth)
+    return depth, ask.bounds.leaves or len(layout.paths)
 
 
 def _region(layout: Layout, leaves: Int64, max_leaves: int) -> Region:

@@ -30,7 +30,7 @@ IMAGES_CHARACTERS: Final = 512
 """Characters beyond which image names are replaced by their hash."""
 MAX_WORKLOADS: Final = 4096
 """Workloads, and as many classes, that are kept; the one with the oldest last run is dropped first."""
-_GENERATED: Final = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
+_GENERATED: Final = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}")
 """Numbers, and the five characters that ``generateName`` appends: Kubernetes picks them so that they form no words."""
 
 
@@ -77,8 +77,14 @@ def run_of(pod: Pod) -> RunKey:
 
 @lru_cache(maxsize=4096)
 def _chosen(name: str) -> str:
-    """Return a name without its generated parts."""
-    return _GENERATED.sub("", name) or name
+    """Return a name without its generated parts.
+
+    Part by part: five digits are generated in two ways, and one expression for all parts would try all combinations.
+    """
+    parts = name.split("-")
+    while len(parts) > 1 and _GENERATED.fullmatch(parts[-1]):
+        parts.pop()
+    return "-".join(parts) or name
 
 
 def likeness_of(run: RunKey, members: int, gpus: int) -> Likeness | None:

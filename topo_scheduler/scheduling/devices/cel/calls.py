@@ -58,8 +58,10 @@ _KINDS: Final[Mapping[str, frozenset[type]]] = {
     "net.IP": frozenset({IPv4Address, IPv6Address}),
     "net.CIDR": frozenset({NetworkPrefix}),
 }
-_PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
+PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 _PARSERS: Final = frozenset({"quantity", "semver", "ip", "cidr"})
+_STEPS_PER_PATTERN_CHARACTER: Final = 6
+"""What reading a pattern takes. It is charged each time, though known patterns are not read again."""
 _QUADRATIC: Final = frozenset(
     {"distinct", "sort", "sets.contains", "sets.equivalent", "sets.intersects", "indexOf", "lastIndexOf"}
 )
@@ -96,8 +98,6 @@ def call(
         candidates = [replace(each, arguments=_FLATTENED[: len(arguments)]) for each in candidates]
     if not any(each.identifier in IMPLEMENTATIONS for each in candidates if each.identifier in overloads):
         raise ExpressionNotUnderstoodError(f"the function {function}() is not supported")
-    if function in _PATTERN_FUNCTIONS:
-        _check_pattern(arguments[1].constant)
     runs = [argument.run for argument in arguments]
     if len(arguments) == 2:
         runs[0] = both(arguments[0], arguments[1])
@@ -133,14 +133,6 @@ def _remembered(run: Run) -> Code:
         return value
 
     return Code(again)
-
-
-def _check_pattern(source: Value) -> None:
-    if isinstance(source, str):
-        try:
-            pattern(source)
-        except EvaluationError as error:
-            raise InvalidExpressionError(str(error)) from None
 
 
 def _strict(run: Run) -> Run:
@@ -243,7 +235,7 @@ def _containment(frame: Frame, values: Sequence[Value]) -> None:
 
 def _pattern_cost(frame: Frame, values: Sequence[Value]) -> None:
     text, source = str(values[0]), str(values[1])
-    charge(frame, traversal(len(text) + 1) * (len(source) // 4 + 1))
+    charge(frame, traversal(len(text) + 1) * (len(source) // 4 + 1) + _STEPS_PER_PATTERN_CHARACTER * len(source))
     charge(frame, 20 + 2 * (len(text) + 1) * pattern(source).size)
 
 

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from .calls import call, uses_representation
+from .calls import PATTERN_FUNCTIONS, call, uses_representation
 from .errors import CelError, EvaluationError, ExpressionNotUnderstoodError, InvalidExpressionError, located
 from .frames import DEVICE_SLOT, FIRST_VARIABLE, Code, Frame, Run, constant
 from .iteration import comprehension
 from .operators import BINARY_OPERATORS, binary, conditional, logical, negation
 from .patterns import pattern
-from .selection import Step, chain, device_chain, device_map
+from .selection import Step, chain, device_chain, device_map, resolved
 from .syntax import (
     BindExpression,
     CallExpression,
@@ -27,6 +27,8 @@ _LIST_COST: Final = 10
 _CALL_COST: Final = 12
 _MAP_COST: Final = 30
 _BIND_COST: Final = 20
+_MAX_PATTERN_INSTRUCTIONS: Final = 10_000
+"""Maximum size of all constant regular expressions of one expression: compiling them takes about 10 ms."""
 _MAKE_QUANTITIES: Final = frozenset({"quantity", "add", "sub"})
 _KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
 
@@ -39,6 +41,7 @@ class ExpressionCompiler:
         self._scopes: list[dict[str, tuple[int, Run | None]]] = []
         self._calls = frozenset(node.function for node in walk(tree) if isinstance(node, CallExpression))
         self._strict = uses_representation(self._calls)
+        self._pattern_instructions = 0
         self.slots = FIRST_VARIABLE
         self.cost = 0
         self.run = self.compile(tree).run
@@ -73,7 +76,9 @@ class ExpressionCompiler:
         scope = next((each for each in reversed(self._scopes) if node.name in each), None)
         if scope is not None:
             slot, value = scope[node.name]
-            return Code(lambda frame: frame[slot], fixed_cost=True) if value is None else Code(_lazy(slot, value))
+            if value is None:
+                return Code(resolved(lambda frame: frame[slot]), fixed_cost=True)
+            return Code(resolved(_lazy(slot, value)))
         if node.name == "device":
             return Code(lambda frame: device_map(frame[DEVICE_SLOT]))
         return Code(lambda frame: TypeValue(node.name))
@@ -136,13 +141,21 @@ class ExpressionCompiler:
             return self._chain(node.arguments[0], steps)
         if isinstance(node, CallExpression) and node.function == "_?_:_":
             condition = self.compile(node.arguments[0]).run
-            if_true, if_false = (self._chain(branch, list(steps)) for branch in node.arguments[1:])
+            if_true, if_false = (self._branch(branch, steps) for branch in node.arguments[1:])
             return conditional(condition, if_true, if_false)
         self.cost += 2 * len(steps)
         ordered = steps[::-1]
         if self._is_device(node):
             return chain(*device_chain(ordered))
         return chain(self.compile(node).run, ordered)
+
+    def _branch(self, node: Node, steps: list[Step]) -> Run:
+        """Return the code of one branch of a conditional expression, with the steps behind that expression."""
+        run = self._chain(node, list(steps))
+        selects = isinstance(node, Select) or (
+            isinstance(node, CallExpression) and node.function in ("_[_]", "_[?_]", "_?_:_")
+        )
+        return run if steps or selects else resolved(run)
 
     def _index(self, node: Node) -> Code:
         code = self.compile(node)
@@ -157,9 +170,12 @@ class ExpressionCompiler:
         if function in ("_[_]", "_[?_]", "_?_:_"):
             return Code(self._chain(node, []))
         arguments = [*([] if node.target is None else [node.target]), *node.arguments]
-        if function == "matches":
-            self._check_first_pattern(node)
+        first = node.arguments[0] if function == "matches" else None
+        if isinstance(first, Literal):  # upstream's validator reads the first argument, also of matches(text, pattern)
+            self._check_pattern(first.value, first)
         codes = [self.compile(argument) for argument in arguments]
+        if function in PATTERN_FUNCTIONS and first is not arguments[1]:
+            self._check_pattern(codes[1].constant, arguments[1])
         runs = [code.run for code in codes]
         if function in ("_&&_", "_||_"):
             return Code(logical(function, runs))
@@ -177,16 +193,19 @@ class ExpressionCompiler:
         except CelError as error:
             raise self._at(error, node) from None
 
-    def _check_first_pattern(self, node: CallExpression) -> None:
-        """Refuse what upstream's validator refuses: it reads the first argument, also of ``matches(text, pattern)``."""
-        first = node.arguments[0]
-        if isinstance(first, Literal) and isinstance(first.value, str):
-            try:
-                pattern(first.value)
-            except EvaluationError as error:
-                raise self._at(InvalidExpressionError(str(error)), first) from None
-            except ExpressionNotUnderstoodError as error:
-                raise self._at(error, first) from None
+    def _check_pattern(self, source: Value, node: Node) -> None:
+        """Refuse a constant regular expression that upstream refuses while compiling, and too many of them."""
+        if not isinstance(source, str):
+            return
+        try:
+            self._pattern_instructions += pattern(source).size
+        except EvaluationError as error:
+            raise self._at(InvalidExpressionError(str(error)), node) from None
+        except ExpressionNotUnderstoodError as error:
+            raise self._at(error, node) from None
+        if self._pattern_instructions > _MAX_PATTERN_INSTRUCTIONS:
+            message = "the regular expressions are too large together: repeat less in them"
+            raise self._at(ExpressionNotUnderstoodError(message), node)
 
     # -- literals
 

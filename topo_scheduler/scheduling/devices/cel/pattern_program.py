@@ -10,7 +10,6 @@ from .pattern_syntax import (
     Characters,
     Choice,
     Empty,
-    Ranges,
     Repeat,
     Sequence,
     Tree,
@@ -87,18 +86,18 @@ class _ProgramBuilder:
     def __init__(self) -> None:
         self.program: list[Instruction] = []
 
-    def emit(self, kind: str, ranges: Ranges = (), assertion: str = "") -> Instruction:
+    def emit(self, kind: str, assertion: str = "") -> Instruction:
         if len(self.program) >= MAX_INSTRUCTIONS:
             raise UnsupportedPatternError("it is too large")
-        starts, ends = tuple(low for low, _ in ranges), tuple(high for _, high in ranges)
-        self.program.append(Instruction(kind, starts=starts, ends=ends, assertion=assertion))
+        self.program.append(Instruction(kind, assertion=assertion))
         return self.program[-1]
 
     def add(self, tree: Tree) -> None:
         """Append the instructions of a tree."""
         match tree:
             case Characters():
-                self.emit("characters", tree.ranges)
+                emitted = self.emit("characters")
+                emitted.starts, emitted.ends = tree.starts, tree.ends
             case Assertion():
                 self.emit("assert", assertion=tree.kind)
             case Sequence():

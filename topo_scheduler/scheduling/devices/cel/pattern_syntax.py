@@ -14,6 +14,12 @@ _DIGITS: Final[Ranges] = ((0x30, 0x39),)
 _LETTERS: Final[Ranges] = ((0x41, 0x5A), (0x61, 0x7A))
 _WORD: Final[Ranges] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _SPACE: Final[Ranges] = ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20))
+_OTHER_CASES: Final = (
+    *((0x41, 0x5A, 0x20), (0x61, 0x7A, -0x20)),
+    *((code, code, 0x212A - code) for code in b"kK"),
+    *((code, code, 0x17F - code) for code in b"sS"),
+)
+"""Ranges of ASCII letters, and how far their other case is: of k also the sign of Kelvin, of s also the long s."""
 _PERL: Final = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
 _POSIX: Final[dict[str, Ranges]] = {
     "alnum": ((0x30, 0x39), *_LETTERS),
@@ -56,9 +62,10 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Characters:
-    """One character out of ranges."""
+    """One character out of ranges: from one of ``starts`` to the one of ``ends`` beside it."""
 
-    ranges: Ranges
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,7 @@ class _PatternParser:
         if character == "(":
             return self._group()
         if character == "[":
-            return Characters(self._class())
+            return _characters(self._class())
         if character in "*+?":
             self._invalid("a repetition of nothing")
         if character == "{" and _COUNTS.match(self.source, self.position):
@@ -175,12 +182,12 @@ class _PatternParser:
         multiline = "m" in self.flags
         match character:
             case ".":
-                return Characters(((0, _MAX_CODE),) if "s" in self.flags else ((0, 9), (11, _MAX_CODE)))
+                return _characters(((0, _MAX_CODE),) if "s" in self.flags else ((0, 9), (11, _MAX_CODE)))
             case "^":
                 return Assertion("line begin" if multiline else "text begin")
             case "$":
                 return Assertion("line end" if multiline else "text end")
-        return Characters(self._folded(((ord(character), ord(character)),)))
+        return _characters(self._folded(((ord(character), ord(character)),)))
 
     def _group(self) -> Tree | None:
         flags = self.flags
@@ -222,7 +229,7 @@ class _PatternParser:
         if ranges is None:
             code = self._escaped_code()
             ranges = self._folded(((code, code),))
-        return Characters(ranges)
+        return _characters(ranges)
 
     def _perl(self, letter: str) -> Ranges | None:
         if letter.lower() not in _PERL:
@@ -306,11 +313,12 @@ class _PatternParser:
             return ranges
         if any(high > 0x7F for _, high in ranges):
             raise UnsupportedPatternError("(?i) with characters beyond ASCII")
-        codes = {code for low, high in ranges for code in range(low, high + 1)}
-        letters = {chr(code) for code in codes if chr(code).isalpha()}
-        codes |= {ord(letter.swapcase()) for letter in letters}
-        codes |= {0x212A for letter in letters if letter in "kK"} | {0x17F for letter in letters if letter in "sS"}
-        return _merged([(code, code) for code in codes])
+        folded = list(ranges)
+        for low, high in ranges:
+            for first, last, distance in _OTHER_CASES:
+                if low <= last and high >= first:
+                    folded.append((max(low, first) + distance, min(high, last) + distance))
+        return _merged(folded)
 
 
 def _within(tree: Tree, limit: int) -> bool:
@@ -340,6 +348,10 @@ def _merged(ranges: list[tuple[int, int]]) -> Ranges:
         else:
             merged.append((low, high))
     return tuple(merged)
+
+
+def _characters(ranges: Ranges) -> Characters:
+    return Characters(tuple(low for low, _ in ranges), tuple(high for _, high in ranges))
 
 
 def _inverted(ranges: Ranges) -> Ranges:

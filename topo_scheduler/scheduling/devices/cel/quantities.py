@@ -81,8 +81,9 @@ class Quantity:
         scale = min(self.scale, other.scale)
         mine = self.value * 10 ** (self.scale - scale)
         theirs = addend * 10 ** (other.scale - scale)
-        fits = max(abs(mine), abs(theirs), abs(mine + theirs)) < _MAX_INT64
-        return Quantity(mine + theirs, scale, self.decimal or other.decimal or not fits, derived=True)
+        total = mine + theirs
+        fits = abs(total) <= _MAX_INT64 and all(-_MAX_INT64 - 1 <= each <= _MAX_INT64 for each in (mine, theirs))
+        return Quantity(total, scale, self.decimal or other.decimal or not fits, derived=True)
 
     def approximate(self) -> float:
         """Return Go's AsApproximateFloat64."""

@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
+from topo_scheduler.api.text import quoted
+
 from .addresses import NetworkPrefix
-from .errors import EvaluationError
+from .errors import EvaluationError, ExpressionNotUnderstoodError
 from .frames import DEVICE_SLOT, Code, DeviceView, Frame, Run
 from .quantities import Quantity
-from .values import MISSING, NONE, CelMap, DomainMap, Optional, Uint, Value, string_map, type_name
+from .values import MISSING, NONE, CelMap, DomainMap, Optional, TypeValue, Uint, Value, string_map, type_name
 from .versions import Version
 
 _KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
+_WITHOUT_FIELDS: Final = (Quantity, Version, IPv4Address, IPv6Address, NetworkPrefix)
+_NOT_CONVERTED: Final = (*_WITHOUT_FIELDS, TypeValue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,29 @@ def chain(operand: Run, steps: Sequence[Step]) -> Run:
     return lambda frame: _walk(frame, operand(frame), steps)
 
 
+def resolved(run: Run) -> Run:
+    """Return a variable, or a branch of a conditional expression, as upstream resolves it if no steps follow.
+
+    It converts the value of an optional again: one within another vanishes, and Kubernetes' own types are lost.
+    """
+
+    def resolve(frame: Frame) -> Value:
+        value = run(frame)
+        if type(value) is not Optional or not value.present:
+            return value
+        inner = value.value
+        while isinstance(inner, Optional):
+            inner = inner.value
+        if isinstance(inner, _NOT_CONVERTED):
+            kind = type_name(inner)
+            raise ExpressionNotUnderstoodError(
+                f"an optional {kind} as a variable or behind ? is not supported: take its value with orValue() first"
+            )
+        return Optional(CelMap(inner.entries) if isinstance(inner, DomainMap) else inner)
+
+    return resolve
+
+
 def _walk(frame: Frame, value: Value, steps: Sequence[Step]) -> Value:
     optional = type(value) is Optional
     test = steps[-1].test
@@ -116,7 +143,7 @@ def _walk(frame: Frame, value: Value, steps: Sequence[Step]) -> Value:
             return False if test else value
         while isinstance(value, Optional):
             value = value.value
-        if isinstance(value, Quantity | Version | IPv4Address | IPv6Address | NetworkPrefix):
+        if isinstance(value, _WITHOUT_FIELDS):
             raise EvaluationError(f"a {type_name(value)} has no fields")
         if isinstance(value, DomainMap):
             value = CelMap(value.entries)  # upstream unwraps the map, and with it the empty map of unknown domains
@@ -137,7 +164,7 @@ def _walk(frame: Frame, value: Value, steps: Sequence[Step]) -> Value:
 def _select(value: Value, key: Value) -> Value:
     selected = _find(value, key)
     if selected is MISSING:
-        raise EvaluationError(f"no such key: {key!r} in a {type_name(value)}")
+        raise EvaluationError(f"no such key: {quoted(key)} in a {type_name(value)}")
     return selected
 
 

@@ -1,4 +1,5 @@
-"""The size rule of uniform gangs that request bandwidth, and the nodes that their links can serve.
+"""Gangs that request bandwidth: the size rule of uniform ones, the members that reserve it, the nodes that links serve.
 
-Imported by: `scheduling.placing.checks`, `scheduling.placing.context`, `scheduling.placing.heterogeneous`.
+Imported by: `scheduling.binding`, `scheduling.placing.checks`, `scheduling.placing.context`,
+`scheduling.placing.heterogeneous`.
 """

@@ -17,6 +17,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import MAX_ROW_SETS, room_now, row_sets
+from topo_scheduler.scheduling.placing.bandwidth.reserving_members import reserving_rows
 from topo_scheduler.scheduling.placing.model.placement_query import (
     GangTraffic,
     Placement,
@@ -28,6 +29,7 @@ from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.rules.interpod_filters import settled_links
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.topology.fabric import Layout, Path
 from topo_scheduler.state.topology.links import Links, LinkShortage
@@ -70,27 +72,30 @@ def plan_within_links(
     outcome = plan(query, layout, now)
     if isinstance(outcome, PlacementFailure):
         return outcome if outcome.rule is not None else _never(plan, query, layout, now) or outcome
-    shortages = _overloaded(links, query, outcome)
+    resources = context.nodes.resources
+    shortages = _overloaded(links, query, outcome, resources)
     if not shortages:
         return outcome
     for rows in _row_sets(context, links, query, layout, outcome.rule):
         candidate = plan(query.restricted_to(rows), layout, now)
-        if isinstance(candidate, Placement) and not _overloaded(links, query, candidate):
+        if isinstance(candidate, Placement) and not _overloaded(links, query, candidate, resources):
             return candidate
     return PlacementFailure(_sentence(links, shortages), outcome.rule, _domains(links, shortages))
 
 
-def check_links(links: Links, query: PlacementQuery, placement: Placement) -> str:
+def check_links(links: Links, query: PlacementQuery, placement: Placement, resources: ResourceTable) -> str:
     """Return a message that names a link which the placement would overload, or an empty string."""
     if query.traffic is None:
         return ""
-    shortages = _overloaded(links, query, placement)
+    shortages = _overloaded(links, query, placement, resources)
     return _shortage(links, shortages[0]) if shortages else ""
 
 
-def _overloaded(links: Links, query: PlacementQuery, placement: Placement) -> list[LinkShortage]:
+def _overloaded(
+    links: Links, query: PlacementQuery, placement: Placement, resources: ResourceTable
+) -> list[LinkShortage]:
     assert query.traffic is not None
-    rows = (row for group in placement.rows for row in group)
+    rows = reserving_rows(query.groups, placement.rows, resources)
     return links.shortages(query.traffic.gang, rows, query.traffic.bandwidth)
 
 

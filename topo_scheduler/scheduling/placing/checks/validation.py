@@ -36,7 +36,7 @@ def check(
     if not problem and placement.seated:
         problem = holds_in_turn(filter_context, query, placement.rows, placement.seated)
     if not problem and filter_context.links is not None:
-        problem = check_links(filter_context.links, query, placement)
+        problem = check_links(filter_context.links, query, placement, nodes.resources)
     return problem or _check_domains(nodes, layout, query, placement, limits)
 
 

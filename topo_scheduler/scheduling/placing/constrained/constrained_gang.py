@@ -204,7 +204,9 @@ def _rule_of(task: PlanningTask) -> SizeRule | None:
             empty_task = PlanningTask(context, query, layout)
             search = ConstrainedSearch(empty_task, list(_empty(empty_task, labelled=labelled)), set())
             if (result := look(search, only_depth=depth)) is not None:
-                return result.depth, result.leaves, [[row for _, row, _ in result.steps]]
+                groups = range(len(query.groups))
+                rows = [[row for group, row, _ in result.steps if group == number] for number in groups]
+                return result.depth, result.leaves, rows
         return None
 
     return rule_with_links(task, find, variants(context, task.query))

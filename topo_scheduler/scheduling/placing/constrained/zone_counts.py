@@ -124,7 +124,7 @@ def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: 
             fit = np.where(rule.accepts(filter_context, cls, rows, ()), fit, 0)
     column = filter_context.nodes.label_column(key)[rows]
     usable = fit > 0
-    values, numbers = np.unique(column[usable], return_inverse=True)
+    values, numbers = _in_order_of_rows(column[usable])
     if not len(values) or len(values) * (domain[1] - domain[0]) > MAX_CELLS:
         return None
     room = np.zeros((domain[1] - domain[0], len(values)), np.int64)
@@ -155,6 +155,18 @@ def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: 
     feasible = (share for share in shares if _divide(room.sum(axis=0), share, members) is not None)
     shares = list(islice(feasible, MAX_SHARES + 1))
     return Zones(domain[0], room, of_row, counts, shares[:MAX_SHARES], whole and len(shares) <= MAX_SHARES)
+
+
+def _in_order_of_rows(column: Int64) -> tuple[Int64, Int64]:
+    """Return the distinct values of a column in the order of their first row, and for each row the index of its value.
+
+    Values are numbered as nodes appear, so an order by value would depend on the order in which nodes were listed.
+    """
+    values, first_rows, numbers = np.unique(column, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order), dtype=np.int64)
+    return values[order], ranks[numbers]
 
 
 def _each_alone(shares: Iterable[ZoneShare], zones: int) -> Iterator[ZoneShare]:

@@ -11,6 +11,7 @@ import numpy as np
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError
 from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets, indexes_of
+from topo_scheduler.scheduling.devices.linked_devices import NO_NEEDS
 from topo_scheduler.scheduling.devices.plugin_choice import set_of
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus, needs_close_gpus
@@ -22,9 +23,9 @@ from topo_scheduler.state.pods.classes import PodClass
 def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, int]]) -> list[tuple[int, ...]]:
     """Return the GPU indexes of each pod of a placement; no indexes where it does not matter which GPUs it gets.
 
-    On nodes that share their GPUs, pods with whole GPUs get the lowest free ones, unless they ask how close these are.
-    A share that is placed alone gets the GPU by which its node was scored. Any other share gets the GPU with least free
-    that has room, the lowest of equal ones.
+    On nodes that share their GPUs, pods with whole GPUs get the lowest free ones. If some GPUs of the node have better
+    links, or if a pod asks how close they are, it gets those with the best links. A share that is placed alone gets the
+    GPU by which its node was scored. Any other share gets the GPU with least free that has room, the lowest of equals.
 
     Raises:
         DeviceChoiceError: the pods can't have GPUs that are as close as they ask on these nodes together.
@@ -40,8 +41,11 @@ def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, i
     for cls, row in placements:
         if not (cls.gpus or cls.share):
             chosen.append(())
-        elif sets is not None and (asks_close_gpus(cls) or not devices.count[row]):
+            continue
+        gpus = 0
+        if sets is not None and cls.gpus:
             gpus = _close(context, sets, cls, row, close.get(row, 0) | others.get(row, 0))
+        if gpus or not devices.count[row]:
             chosen.append(indexes_of(gpus))
             close[row] = close.get(row, 0) | gpus
         else:
@@ -64,6 +68,8 @@ def _close(context: PlanningContext, sets: GpuSets, cls: PodClass, row: int, tak
     if not _is_predicted(sets, cls, row):
         return 0
     needs = cls.gpu_needs.closeness() if cls.gpu_needs is not None and asks_close_gpus(cls) else None
+    if needs is None and sets.obeys_index(row):
+        needs = NO_NEEDS
     gpus = sets.choose(needs, cls.gpus, row, taken)
     if gpus < 0 and needs is not None and needs_close_gpus(cls):
         raise DeviceChoiceError(

@@ -4,12 +4,13 @@ It works as for gangs of one class (`size_rule_uniform`). The placement found on
 a link. Then the planner searches again, within sets of rows in which the links can carry any placement.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import numpy as np
 
 from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import MAX_ROW_SETS, LinkRoom, room_ever, row_sets
+from topo_scheduler.scheduling.placing.bandwidth.reserving_members import reserving_rows
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
@@ -62,25 +63,22 @@ def _placement_with_links(task: PlanningTask, find: Find, fit: Int64) -> Found |
     if placed is None or not links.limited:
         return placed
     room = room_ever(links, query.traffic)
-    if _carries(room, placed):
+    if _carries(room, task, placed):
         return placed
     for depth in range(placed[0], max(min(query.within, layout.depth - 1), query.bounds.depth) - 1, -1):
         best: Found | None = None
         for rows in islice(row_sets(room, fit, depth, query.members), MAX_ROW_SETS):
             candidate = find(query.restricted_to(rows), depth)
-            if candidate is not None and _carries(room, candidate) and (best is None or candidate[1] < best[1]):
+            if candidate is not None and _carries(room, task, candidate) and (best is None or candidate[1] < best[1]):
                 best = candidate
         if best is not None:
             return best
     return None
 
 
-def _carries(room: LinkRoom, placed: Found) -> bool:
+def _carries(room: LinkRoom, task: PlanningTask, placed: Found) -> bool:
     """Return whether links without other traffic can serve the nodes of a placement."""
-    rows = np.unique(np.fromiter(_rows(placed[2]), np.int64))
+    reserving = reserving_rows(task.query.groups, placed[2], task.context.nodes.resources)
+    rows = np.unique(np.array(reserving, np.int64))
     below = np.bincount(room.wiring.of_row[rows].ravel(), minlength=len(room.below))
     return bool((np.minimum(below, len(rows) - below) <= room.below).all())
-
-
-def _rows(groups: Iterable[Iterable[int]]) -> Iterable[int]:
-    return (row for group in groups for row in group)
