@@ -29,7 +29,7 @@ async def test_six_attacks_by_means_of_devices_end_nothing_and_the_other_namespa
 
 def _report() -> Json:
     pending = {"count": 9, "p50": 0.1, "p99": 0.2, "max": 0.2}
-    phase = {"pods": pending, "gangs": pending, "never_bound": 0, "rss_mib": 400, "died": False}
+    phase = {"pods": pending, "gangs": pending, "never_bound": 0, "rss_mib": 400, "cpus": 1.0, "died": False}
     phase["livez"] = {"unanswered": 0}
     tenant = {"created": {"1": 5, "2": 5}}
     return {
@@ -53,6 +53,7 @@ def test_a_report_without_problems() -> None:
         (["attacked", "died"], True, "the daemon ended"),
         (["terms"], 2, "the Lease was taken 2 times"),
         (["attacked", "rss_mib"], 513, "513 MiB resident"),
+        (["attacked", "cpus"], 1.01, "1.01 of one core"),
         (["attacked", "never_bound"], 1, "1 pods of the other namespace"),
         (["attacked", "livez"], {"unanswered": 1}, "1 probes"),
         (["attacked", "pods"], {"count": 9, "p99": 1.3}, "p99 of pods 1.3 s with attacks, 0.2 s without"),

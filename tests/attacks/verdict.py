@@ -9,6 +9,7 @@ from .watching import ANSWER_SECONDS
 
 KINDS: Final = ("pods", "gangs")
 MOST_MIB: Final = 512
+MOST_CORES: Final = 1.0
 SLOWER_SECONDS: Final = 1.0
 """How much longer than without attacks the 99th percentile of pods and of gangs may be pending."""
 FORGED: Final = "8"
@@ -34,6 +35,8 @@ def problems(report: Json, slower_seconds: float = SLOWER_SECONDS) -> list[str]:
         found.append(f"the Lease was taken {report['terms']} times")
     if attacked["rss_mib"] > MOST_MIB:
         found.append(f"{attacked['rss_mib']} MiB resident, more than {MOST_MIB}")
+    if attacked["cpus"] > MOST_CORES:
+        found.append(f"{attacked['cpus']} of one core used")
     if attacked["never_bound"]:
         found.append(f"{attacked['never_bound']} pods of the other namespace were not bound")
     if attacked["livez"]["unanswered"]:
@@ -59,7 +62,7 @@ def figures(report: Json) -> Json:
     kept = {
         "process": report["alive"] and not attacked["died"] and report["terms"] == 1,
         "memory": attacked["rss_mib"] <= MOST_MIB,
-        "core": attacked["cpus"] <= 1.0,
+        "core": attacked["cpus"] <= MOST_CORES,
         "livez": not livez["unanswered"],
         "bound": not attacked["never_bound"],
         **{kind: seconds <= SLOWER_SECONDS for kind, seconds in slower.items()},

@@ -1,4 +1,4 @@
-"""``python -m tests.half_gangs --rounds 200``: gangs left half bound on a real API server, and what became of them."""
+"""``python -m tests.half_gangs --rounds 50``: gangs left partially bound on a real API server, and their end."""
 
 import argparse
 import asyncio
@@ -77,7 +77,7 @@ async def _play(
 def main() -> int:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tests.half_gangs", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200, help="rounds of each kind")
+    parser.add_argument("--rounds", type=int, default=50, help="rounds of each kind (default: 50)")
     parser.add_argument("--kinds", nargs="*", choices=[kind.name for kind in Kind], help="all, if not given")
     parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
     options = parser.parse_args()

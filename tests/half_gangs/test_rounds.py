@@ -1,4 +1,4 @@
-"""A round of each kind; the long form is ``python -m tests.half_gangs --rounds 200``."""
+"""A round of each kind; the long form is ``python -m tests.half_gangs --rounds 50``."""
 
 import pytest
 

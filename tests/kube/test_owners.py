@@ -515,7 +515,7 @@ async def test_invented_kinds_cost_one_request_together() -> None:
             metadata_owned_by(
                 made_up(apiVersion=f"made{number}.up/v1", kind=f"Kind{number}", uid=f"u{number}"), namespace="hostile"
             )
-            for number in range(1000)
+            for number in range(4000)
         ]
         chains = await asyncio.gather(*[owners.complete(pod) for pod in pods])
         assert all("has no such kind" in chain.broken for chain in chains)

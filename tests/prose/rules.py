@@ -20,19 +20,20 @@ def _rule(pattern: str, instead: str) -> Rule:
     return Rule(re.compile(pattern, re.IGNORECASE), instead)
 
 
-RULES: Final = (
+PHRASES: Final = (
     _rule(r"\b(?:is|are|was|were|be|been) told\b", "is reported, is logged, is published; or name the actor"),
     _rule(r"\btells?\b (?:why|which|what|how|where|that|of)\b", "reports, shows or says which"),
     _rule(r"\bit is (?:looked|asked|tried|held|searched|waited|counted)\b", "name the actor"),
     _rule(r"\b(?:is|are) looked (?:at|for|up)\b", "the scheduler checks, reads or searches for"),
     _rule(r"\b(?:nobody|somebody|whom|anybody|everybody)\b", "no pod, a pod, which, any user"),
     _rule(r"\bwho (?:waits?|asks?|has|have|runs?|was|were|is|are|goes|gives?)\b", "workloads that"),
+    _rule(r"\bwho(?:m?ever|soever)\b", "name the actor: any user, the client that"),
     _rule(r"\borderly\b", "graceful, gracefully"),
     _rule(r"\banew\b", "again"),
     _rule(r"\bwhatever else\b", "name it"),
     _rule(r"\bbeside that\b", "in addition"),
     _rule(r"\bso many more\b", "additional"),
-    _rule(r"\bgiv(?:e|es|ing) way\b", "is preempted, makes room"),
+    _rule(r"\bgiv(?:e|es|ing|en) way\b|\bgave way\b", "is preempted, makes room"),
     _rule(r"\bways? out\b", "remedy"),
     _rule(r"\bmay not yet\b|\bor not yet(?=[.,;:]|$)", "is pending"),
     _rule(r"\bstands? where (?:it|they) stands?\b", "was placed or is pending"),
@@ -45,7 +46,8 @@ RULES: Final = (
     _rule(r"\b(?:we are|this side (?:is|may be)) cut off\b", "is partitioned"),
     _rule(r"\b(?:someone|somebody) else\b", "another client, another user"),
     _rule(r"\brepeat of it\b", "resample"),
-    # Second words for terms of the glossary.
+)
+SECOND_WORDS: Final = (
     _rule(r"\bloosen(?:s|ed|ing)?\b(?!:)", "relax"),
     _rule(r"\bparked\b", "unschedulable"),
     _rule(r"\bhalf[- ]bound\b", "partially bound"),
@@ -54,3 +56,5 @@ RULES: Final = (
     _rule(r"\bcarried on\b", "continued"),
     _rule(r"\bseats? (?:is|are|was|were) held\b", "nodes are reserved"),
 )
+"""Second words for terms, which the glossary lists."""
+RULES: Final = (*PHRASES, *SECOND_WORDS)

@@ -15,6 +15,8 @@ UNITS: Final = {"second": "_SECONDS", "byte": "_BYTES"}
 
 A text that names both is read up to the first.
 """
+COUNTS: Final = {"pods": "PODS", "characters": "CHARACTERS"}
+"""What the name of a constant contains if its text begins with what it counts."""
 MODULES: Final = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -56,17 +58,24 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def without_unit(source: str) -> list[str]:
-    """Return each constant whose text begins with a unit, or names one after «in», and whose name lacks it."""
+    """Return each constant whose name lacks its unit.
+
+    That is the unit with which its text begins or that it names after «in», or what it counts by its first words.
+    """
     wrong = []
     for names, value, text in _texts(source, ast.parse(source).body):
         said = re.search(r"\A\W*(?:\w+\W+){0,2}?(second|byte)s?\b|\bin (second|byte)s\b", text, re.IGNORECASE)
         if said is not None and _is_number(value):
             suffix = UNITS[(said.group(1) or said.group(2)).lower()]
             wrong += [f"{name}: write {name}{suffix}" for name in names if suffix not in f"_{name}"]
+        counted = re.match(r"\W*(?:the )?(?:most |maximum )?(pods|characters)\b", text, re.IGNORECASE)
+        if counted is not None and _is_number(value):
+            word = COUNTS[counted[1].lower()]
+            wrong += [f"{name}: write {name}_{word}" for name in names if word not in name]
     return wrong
 
 
-def test_constants_of_seconds_and_bytes_say_so() -> None:
+def test_constants_say_their_unit() -> None:
     wrong = {str(path.relative_to(ROOT)): without_unit(path.read_text(encoding="utf-8")) for path in MODULES}
     assert {path: names for path, names in wrong.items() if names} == {}
 
@@ -81,6 +90,9 @@ def test_constants_of_seconds_and_bytes_say_so() -> None:
         ("LINE = 64 * 1024  # bytes of a line\n", ["LINE"]),
         ('class Writer:\n    PAUSE = 2\n    """Seconds."""\n', ["PAUSE"]),
         ('PODS: Final = 3\n"""Pods that are evicted within 5 seconds."""\n', []),
+        ('MOVED: Final = 3\n"""Pods that are moved at once."""\n', ["MOVED"]),
+        ('QUEUED_PODS_PER_READ: Final = 3\n"""Pods that are queued meanwhile."""\n', []),
+        ('LINE: Final = 80\n"""The most characters of a line."""\n', ["LINE"]),
         ('NAMES: Final = ("s",)\n"""Seconds, by another name."""\n', []),
     ],
 )

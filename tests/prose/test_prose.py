@@ -1,6 +1,7 @@
 """The language check finds what it should, written pages keep to it, and each class has a name of its own."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tests.prose.__main__ import ROOT, files, findings
 from tests.prose.extract import of_markdown, of_python, of_yaml, sentences
-from tests.prose.rules import RULES
+from tests.prose.rules import RULES, SECOND_WORDS
 
 PAGES = [path for path in files() if path.suffix == ".md"]
 MODULES = [path for path in files() if path.suffix != ".md"]
@@ -45,6 +46,15 @@ def test_the_check_finds_long_sentences_in_modules_and_manifests(tmp_path: Path)
 def test_comments_and_descriptions_of_manifests_are_read_and_code_in_them_is_not() -> None:
     text = "# Title.\n#\n#   kubectl apply -f nobody\n# Two\n# lines.\nkey: nobody\ndescription: One\n  more.\n"
     assert [passage.text for passage in of_yaml(text)] == ["Title.", "Two lines.", "One more."]
+
+
+def test_second_words_are_those_of_the_glossary() -> None:
+    page = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+)` \| (.+) \|$", page.partition("## Words that are not written")[2], re.MULTILINE)
+    matched = {word: [rule for rule in SECOND_WORDS if rule.pattern.fullmatch(word)] for word, _ in rows}
+    assert [word for word, rules in matched.items() if len(rules) != 1] == []
+    assert {rule for rules in matched.values() for rule in rules} == set(SECOND_WORDS)
+    assert [matched[word][0].instead for word, _ in rows] == [term for _, term in rows]
 
 
 def test_examples_and_manifests_are_checked() -> None:

@@ -11,7 +11,7 @@ from tests.scheduling.driver import copies
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Waiting
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import pod_failures as module
-from topo_scheduler.recovery.planning.joint_planning import Together, _Plan
+from topo_scheduler.recovery.planning.joint_planning import JointPlanning, _Plan
 from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 
 OTHERS = ("recovery._view", "recovery._control", "recovery.lost_gpus.view")
@@ -69,9 +69,9 @@ def test_pods_that_crash_without_end_are_remembered_up_to_a_cap(monkeypatch: pyt
 def test_migrations_that_end_after_their_seats_were_found_invalid_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Together, "_good", lambda *_: False)
+    monkeypatch.setattr(JointPlanning, "_good", lambda *_: False)
     context = SimpleNamespace(tracked={"default/m": None})
-    together = Together(cast("Any", context), lambda: 0.0, cast("Any", None))
+    together = JointPlanning(cast("Any", context), lambda: 0.0, cast("Any", None))
     for key in ("default/m", *(f"default/over-{number}" for number in range(100))):
         grant = {key: SeatGrant({"u": "node"})}
         together._plan = _Plan(grant, None, True, 0.0, for_now=False, leaving=(), until=0.0)

@@ -22,7 +22,7 @@ from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod
 from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS
-from topo_scheduler.recovery.planning.joint_planning import Together
+from topo_scheduler.recovery.planning.joint_planning import JointPlanning
 from topo_scheduler.recovery.planning.relocation import RESTART_SECONDS
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, _is_there
 
@@ -189,7 +189,7 @@ def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
     world, uids = lost_of_two()
     one, both = (relocation_request(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
     context: Any = SimpleNamespace(view=world.view)
-    together = Together(context, lambda: 0.0, lambda *_: one)
+    together = JointPlanning(context, lambda: 0.0, lambda *_: one)
     share = plan_jointly(world, [one])[one.key]
     assert together._good(one, share, world.now)
     assert not together._good(both, share, world.now), "more of its pods are lost by now"

@@ -20,7 +20,7 @@ from topo_scheduler.state.nodes.resources import CPU, GPU, PODS
 from topo_scheduler.state.pods.disruption_budgets import Budgets
 from topo_scheduler.state.pods.pod_groups import Disruption
 from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, Port
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 NOW_SECONDS = 1_000_000.0
@@ -65,7 +65,7 @@ class PreemptionScene:
         world.ledger.confirm(name, one.node, amounts, daemon=one.daemon, profile=profile)
         started = NOW_SECONDS - one.ran
         world.ledger.occupy(
-            Occupant("default", name, name, one.priority, started, 30, one.terminating, fixed=one.daemon)
+            VictimInfo("default", name, name, one.priority, started, 30, one.terminating, fixed=one.daemon)
         )
         if one.gang:
             member = Member(name, "default", name, pods(), one.priority, 0, 0, stage=Stage.BOUND, node=one.node)

@@ -262,7 +262,7 @@ def test_an_outcome_that_raises_harms_nobody_else(monkeypatch: pytest.MonkeyPatc
     outcomes, preempting = d.engine.outcomes, d.engine.preempting
     monkeypatch.setattr(outcomes, "rehearsed", struck)
     monkeypatch.setattr(outcomes.volumes, "written", struck)
-    monkeypatch.setattr(outcomes.half, "eviction_refused", struck)
+    monkeypatch.setattr(outcomes.partially_bound, "eviction_refused", struck)
     monkeypatch.setattr(preempting, "evicted", struck)
     pod = make_pod("pod", gpus=8)
     d.apply(pod)
@@ -309,7 +309,7 @@ def test_a_gang_whose_last_pod_leaves_while_that_raises_leaves_the_queue(monkeyp
     d = Driver(fabric({"s1/l1": 1}))
     pod, _ = gang(2)
     d.run(pod)
-    monkeypatch.setattr(d.engine.outcomes.half, "may_lack_marks", struck)
+    monkeypatch.setattr(d.engine.outcomes.partially_bound, "may_lack_marks", struck)
     pod.metadata.deletion_timestamp = timestamp(1)
     d.apply(pod)
     d.settle()

@@ -66,12 +66,12 @@ def placed(d: Driver, pod: Pod) -> bool:
 def test_names_that_pods_invent_add_few_columns_and_harm_no_other_pod() -> None:
     d = Driver([make_node(f"n{number}", gpus=8) for number in range(4)])
     before = d.engine.world.nodes.allocatable.shape[1]
-    hostile = [asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(3000)]
+    hostile = [asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(12_000)]
     victim = make_pod("victim", gpus=1)
     d.run(*hostile, victim)
     assert placed(d, victim)
     assert d.engine.world.nodes.allocatable.shape[1] <= before + MAX_UNOFFERED_NAMES + 16
-    assert "made.up/r2999: no node offers this resource" in problem(d, hostile[-1])
+    assert "made.up/r11999: no node offers this resource" in problem(d, hostile[-1])
 
 
 def test_a_pod_whose_resource_no_node_offers_is_placed_once_a_node_does() -> None:
@@ -278,6 +278,36 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
     assert placed(d, last)
     assert not d.engine.requeuer._is_late
     assert not d.engine.requeuer._late_rows
+
+
+@pytest.mark.unrecorded
+def test_twice_as_many_classes_as_views_are_kept_keep_no_other_pod_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real caps: the pod of another namespace is placed as soon as there is room."""
+    d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
+    d.run(filler := make_pod("filler", gpus=8), make_pod("filler-2", gpus=8))
+    hostile = [
+        asking(f"h{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}, node_selector={"no": "such"})
+        for n in range(2 * class_views.MAX_VIEWS)
+    ]
+    victim = asking("victim", {"nvidia.com/gpu": 1, "cpu": "999m"})
+    victim.metadata.namespace = "other"
+    d.run(*hostile, victim)
+    assert not d.where(*hostile, victim)
+    assert len(d.engine.attempts.planner.views._views) <= class_views.MAX_VIEWS
+    made: list[int] = []
+    original = class_views.ClassView.__init__
+
+    def counted(self: Any, *args: Any) -> None:
+        made.append(1)
+        original(self, *args)
+
+    monkeypatch.setattr(class_views.ClassView, "__init__", counted)
+    d.delete(filler)
+    d.step()
+    assert len(made) <= requeue.NEW_CLASSES_PER_STEP + 2, "classes of which a view was made in one step"
+    d.step(requeue.POSTPONED_PAUSE_SECONDS)
+    d.settle()
+    assert placed(d, victim), "in the first look, not after thousands of others"
 
 
 @pytest.mark.unrecorded

@@ -6,7 +6,7 @@ from tests.helpers import make_pod, timestamp
 from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of
 from topo_scheduler.api.devices import DELETE_PROTECTION
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.binding.claim_binding import MAX_PROTECTIONS
+from topo_scheduler.scheduling.binding.claim_binding import MAX_PROTECTED_PODS
 from topo_scheduler.scheduling.binding.claim_repair import MAX_REPAIRS
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
 
@@ -67,14 +67,14 @@ def test_while_decided_pods_wait_for_their_claims_nothing_is_written_ahead() -> 
 def test_few_are_written_ahead_at_once() -> None:
     d = full()
     d.unanswered = []
-    pods = [d.pod(f"p{number}", asking(8)) for number in range(3 * MAX_PROTECTIONS)]
+    pods = [d.pod(f"p{number}", asking(8)) for number in range(3 * MAX_PROTECTED_PODS)]
     d.apply(*pods)
     for _ in range(20):
         d.step(0.1)
-    assert len(d.unanswered) == MAX_PROTECTIONS
+    assert len(d.unanswered) == MAX_PROTECTED_PODS
     while d.unanswered:
         d.write_claims(d.unanswered.pop())
-        assert len(d.unanswered) <= MAX_PROTECTIONS
+        assert len(d.unanswered) <= MAX_PROTECTED_PODS
         d.step()
     assert len(written(d)) == len(pods)
 

@@ -4,7 +4,7 @@ import copy
 
 from tests.scheduling.device_driver import DeviceDriver, asking
 from tests.scheduling.driver import fabric
-from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS
+from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 NODES = fabric({"s1/l1": 3}, gpus=0)

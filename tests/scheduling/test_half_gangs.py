@@ -10,7 +10,11 @@ from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE, RANK
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, PodCondition, Terminated
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
+from topo_scheduler.scheduling.binding.partially_bound_gangs import (
+    FIRST_PAUSE_SECONDS,
+    PART_INSTRUCTIONS,
+    ROLL_BACK_AFTER_SECONDS,
+)
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS
 from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Recall, Withdraw
 from topo_scheduler.state.pods.workloads import Member
@@ -259,11 +263,11 @@ def test_a_seat_is_free_again_once_its_gang_is_rolled_back() -> None:
     (node,) = {"s1-l1-1", "s1-l1-2", "s1-l1-3"} - set(used)
     d.nodes(make_node(node, "s1/l1", unschedulable=True))
     d.step()
-    assert len(d.engine.outcomes.half.nominations) == 1, "kept from others"
+    assert len(d.engine.outcomes.partially_bound.nominations) == 1, "kept from others"
     d.step(SOON)
     assert len(d.evicted()) == 2
     d.step(0.1)
-    assert len(d.engine.outcomes.half.nominations) == 0
+    assert len(d.engine.outcomes.partially_bound.nominations) == 0
 
 
 def test_a_large_rollback_is_handed_out_in_parts() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.binding import half_gangs
+from topo_scheduler.scheduling.binding import partially_bound_gangs
 from topo_scheduler.scheduling.instructions import BindOutcome, Withdraw
 from topo_scheduler.scheduling.queueing import queue_keys
 from topo_scheduler.state.pods.workloads import Workload
@@ -36,7 +36,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     priority = vars(Workload)["priority"].fget
     monkeypatch.setattr(Workload, "priority", property(counted("priority", priority)))
     monkeypatch.setattr(Workload, "at", counted("at", Workload.at))
-    monkeypatch.setattr(half_gangs, "half_bound", counted("half_bound", queue_keys.half_bound))
+    monkeypatch.setattr(
+        partially_bound_gangs, "is_partially_bound", counted("is_partially_bound", queue_keys.is_partially_bound)
+    )
     return counts
 
 
@@ -144,12 +146,12 @@ def test_a_half_bound_gang_whose_other_binds_are_refused(passes: Counter[str]) -
     passes.clear()
     for pod in pods[1:]:
         d.answer(pod.metadata.uid, BindOutcome.REJECTED)
-    assert passes["half_bound"] <= FEW
+    assert passes["is_partially_bound"] <= FEW
     assert len(d.engine.preempting.nominations) == MEMBERS - 1
     passes.clear()
     for _ in range(3):
         d.engine.step(d.now, d.clock)
-    assert passes["half_bound"] <= 3 * FEW
+    assert passes["is_partially_bound"] <= 3 * FEW
     d.settle(2)
     assert len(d.where(*pods)) == MEMBERS
     assert len(d.engine.preempting.nominations) == 0

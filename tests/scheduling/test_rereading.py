@@ -223,7 +223,7 @@ def test_edits_of_a_resting_namespace_make_no_step_due(resting: Slow) -> None:
 @pytest.mark.unrecorded
 def test_pods_that_are_only_queued_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rereading, "PODS_AT_ONCE", 2 * PODS + 1)
-    monkeypatch.setattr(rereading, "QUEUED_PER_POD", 1)
+    monkeypatch.setattr(rereading, "QUEUED_PODS_PER_READ", 1)
     d = Slow(nodes=0)
     owners = [Owner("ReplicaSet", "theirs", "hostile", "theirs"), Owner("Deployment", "top", "hostile", "top")]
     d.own(*owners)

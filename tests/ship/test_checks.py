@@ -65,3 +65,19 @@ def test_every_package_of_recovery_that_decides_is_kept_from_io() -> None:
     assert [path.name for path in recovery.glob("*.py")] == ["__init__.py"]
     packages = {f"topo_scheduler.recovery.{path.parent.name}" for path in recovery.glob("*/__init__.py")}
     assert set(contract["source_modules"]) == packages - {"topo_scheduler.recovery.controller"}
+
+
+def test_the_urls_of_the_project_are_of_one_repository_and_name_what_is_there() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls.keys() >= {"Source", "Documentation", "Changelog", "Issues"}
+    source = urls["Source"]
+    assert re.fullmatch(r"https://github\.com/[\w-]+/topo-scheduler", source)
+    assert [url for url in urls.values() if not f"{url}/".startswith(f"{source}/")] == []
+    paths = [match[1] for url in urls.values() if (match := re.search(r"/(?:tree|blob)/main/(.+)", url))]
+    assert paths and [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_package_says_that_it_has_types() -> None:
+    """Without this file, type checkers ignore the annotations of an installed package."""
+    assert (ROOT / "topo_scheduler" / "py.typed").read_text() == ""
+    assert "Typing :: Typed" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]

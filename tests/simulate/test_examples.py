@@ -1,5 +1,6 @@
 """Every policy runs the project's own examples, whatever annotations they carry and on whichever object."""
 
+import json
 from pathlib import Path
 from typing import Final
 
@@ -7,6 +8,8 @@ import pytest
 
 from tests.helpers import make_node
 from tests.simulate.cases import of, run
+from tests.simulation.cases.files import write
+from tests.state.device_objects import DRIVER, Json, mig_slices
 from topo_scheduler.api.annotations import (
     CHECKPOINT_INTERVAL,
     EXPECTED_DURATION,
@@ -44,7 +47,12 @@ from topo_scheduler.simulation.policies.names import NAMES, TOPO
 from topo_scheduler.simulation.virtual.history import RunHistory
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
-MANIFESTS: Final = sorted(path for path in EXAMPLES.glob("0*.yaml"))
+MANIFESTS: Final = sorted(EXAMPLES.glob("0*.yaml"))
+CLAIMS: Final = sorted(EXAMPLES.glob("claims/*.yaml"))
+DEVICE_CLASSES: Final = {
+    "gpu.nvidia.com": "!has(device.attributes['gpu.nvidia.com'].profile)",
+    "mig.nvidia.com": "has(device.attributes['gpu.nvidia.com'].profile)",
+}
 VALUES: Final = {
     GPU_COUNT: "16",
     GPU_FRACTION: "0.5",
@@ -136,6 +144,42 @@ def test_every_policy_places_every_example(policy: str, manifest: Path, fabric: 
     workload = read_workload(str(manifest))
     assert workload.arrivals
     assert _placed(_history(policy, fabric, workload)) == sum(len(one.pods) for one in workload.arrivals)
+
+
+def _devices(node: str) -> list[Json]:
+    """Return a node and its four GPUs that can be split, two of them below each PCIe root."""
+    labels = {"topology.scheduler/spine": "s1", "topology.scheduler/leaf": "l1"}
+    status = {"allocatable": {"cpu": "64", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    slices = json.loads(json.dumps(mig_slices(node, 4)).replace(DRIVER, "gpu.nvidia.com"))
+    return [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}, "status": status},
+        *({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **item} for item in slices),
+    ]
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@pytest.mark.parametrize("manifest", CLAIMS, ids=lambda path: path.stem)
+def test_every_policy_places_every_example_of_claims(policy: str, manifest: Path, tmp_path: Path) -> None:
+    classes = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name},
+            "spec": {"selectors": [{"cel": {"expression": f"device.driver == 'gpu.nvidia.com' && {expression}"}}]},
+        }
+        for name, expression in DEVICE_CLASSES.items()
+    ]
+    cluster = read_cluster(write(tmp_path / "cluster.yaml", *_devices("n1"), *_devices("n2"), *classes))
+    workload = read_workload(str(manifest), cluster=cluster)
+    assert workload.arrivals
+    history = _history(policy, cluster, workload)
+    assert _placed(history) == sum(len(one.pods) for one in workload.arrivals), history.complaints
+
+
+def test_every_example_of_a_workload_is_run() -> None:
+    kinds = ("\nkind: Job\n", "\nkind: Pod\n", "\nkind: JobSet\n", "\nkind: Deployment\n", "\nkind: StatefulSet\n")
+    paths = [path for path in EXAMPLES.rglob("*.yaml") if any(kind in f"\n{path.read_text()}" for kind in kinds)]
+    assert sorted(paths) == sorted([*MANIFESTS, *CLAIMS])
 
 
 def test_every_annotation_that_is_read_is_tried() -> None:

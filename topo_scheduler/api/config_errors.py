@@ -106,8 +106,8 @@ def _home(model: type[BaseModel], location: tuple[Any, ...], kinds: Iterable[typ
     here = places(model)
     homes = [f"as {place}" if "." in place else f"beside {location[0]}, not in it" for place in here]
     for kind in kinds:
-        there = [place for place in places(kind) if place not in here]
-        homes += [f"in a document of kind {kind.__name__}, as {place}" for place in there]
+        other_places = [place for place in places(kind) if place not in here]
+        homes += [f"in a document of kind {kind.__name__}, as {place}" for place in other_places]
     return f"write it {' or '.join(homes)}" if len(here) <= 1 and 1 <= len(homes) <= 2 else ""
 
 

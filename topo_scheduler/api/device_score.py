@@ -21,6 +21,6 @@ def write_device_score(parts: Mapping[str, int]) -> str:
 
 def written_device_score(annotations: Mapping[str, str]) -> dict[str, int] | None:
     """Return the parts that this scheduler wrote; None without valid ones."""
-    found = [_PART.fullmatch(text) for text in annotations.get(DEVICE_SCORE, "").split(",", len(PARTS))]
-    parts = {match[1]: int(match[2]) for match in found if match is not None}
-    return parts if tuple(parts) == PARTS and len(found) == len(PARTS) and max(parts.values()) <= 100 else None
+    matches = [_PART.fullmatch(text) for text in annotations.get(DEVICE_SCORE, "").split(",", len(PARTS))]
+    parts = {match[1]: int(match[2]) for match in matches if match is not None}
+    return parts if tuple(parts) == PARTS and len(matches) == len(PARTS) and max(parts.values()) <= 100 else None

@@ -45,8 +45,8 @@ class LeaderElection(Model):
     @model_validator(mode="after")
     def _ordered(self) -> "LeaderElection":
         if not self.lease_duration > self.renew_deadline > 1.2 * self.retry_period:
-            found = f"{self.lease_duration:g}s, {self.renew_deadline:g}s and {self.retry_period:g}s"
-            raise ValueError(f"leaseDuration > renewDeadline > 1.2 x retryPeriod must hold; they are {found}")
+            durations = f"{self.lease_duration:g}s, {self.renew_deadline:g}s and {self.retry_period:g}s"
+            raise ValueError(f"leaseDuration > renewDeadline > 1.2 x retryPeriod must hold; they are {durations}")
         return self
 
 

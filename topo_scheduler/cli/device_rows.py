@@ -131,9 +131,9 @@ def as_json(devices: Sequence[HeldDevice]) -> dict[str, Any]:
     if not devices:
         return {}
     shown = [_device_json(view) for view in (*physical(devices), *notable_partitions(devices))]
-    found: dict[str, Any] = {"devices": shown}
+    document: dict[str, Any] = {"devices": shown}
     if counted := places(devices):
-        found["partitions"] = [
+        document["partitions"] = [
             {
                 "driver": place.driver,
                 "pool": place.pool,
@@ -145,7 +145,7 @@ def as_json(devices: Sequence[HeldDevice]) -> dict[str, Any]:
             }
             for place in counted
         ]
-    return found
+    return document
 
 
 def _device_json(view: HeldDevice) -> dict[str, Any]:

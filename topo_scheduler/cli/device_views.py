@@ -70,7 +70,7 @@ def devices_by_node(world: World) -> dict[str, list[HeldDevice]]:
     """
     inventory = world.inventory
     known = RESOURCE_CLAIMS.described not in inventory.unlisted
-    found: dict[str, list[HeldDevice]] = {}
+    by_node: dict[str, list[HeldDevice]] = {}
     for pool_id in sorted(inventory.pools()):
         pool = whole_pool(inventory.slices_of_pool(pool_id))
         if pool is None:
@@ -78,8 +78,8 @@ def devices_by_node(world: World) -> dict[str, list[HeldDevice]]:
         for device in survey_pool(pool, inventory):
             if device.node:
                 holders = tuple(_holder(inventory, key) for key in device.claims) if known else None
-                found.setdefault(device.node, []).append(HeldDevice(device, holders))
-    return found
+                by_node.setdefault(device.node, []).append(HeldDevice(device, holders))
+    return by_node
 
 
 def _holder(inventory: DeviceInventory, key: ClaimKey) -> Holder:

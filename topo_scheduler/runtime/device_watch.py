@@ -88,8 +88,8 @@ class DeviceWatch:
         """Make one pass: bring the totals up to date, and log each new problem once."""
         began = time.perf_counter()
         problems: list[DeviceProblem] = []
-        for found in self._passing():
-            problems += found
+        for batch in self._passing():
+            problems += batch
             if time.perf_counter() - began > SLICE_SECONDS:
                 await asyncio.sleep(PAUSE_SECONDS)
                 began = time.perf_counter()

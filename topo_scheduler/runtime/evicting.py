@@ -301,8 +301,8 @@ class Evictions:
         """
         if self._clock() - confirmation.sent_at < ASKED_AFTER_SECONDS:
             return  # it had to wait for a slot
-        there = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
-        if there and self._engine.preempting.is_unanswered(pod.uid):
+        exists = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
+        if exists and self._engine.preempting.is_unanswered(pod.uid):
             self._report(pod, (EvictionOutcome.REFUSED, NOT_GRANTED))
 
     def _is_wanted(self, preempt: Preempt) -> bool:

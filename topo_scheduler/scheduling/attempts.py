@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import traffic_of
 from topo_scheduler.scheduling.placing.checks.validation import check
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.context.pods_with_claims import pods_with_claims
 from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
@@ -270,7 +270,7 @@ class Attempts:
         running = [row_of[member.node] for member in seated if member.node in row_of]
         preferred, _ = self.preferred_leaves(request.preferred_domain, layout)
         counts = [(cls, len(members)) for cls, members in groups]
-        tied = workload.gang and is_tied(counts)
+        constrained = workload.gang and is_constrained(counts)
         within, level, because = required_level(workload, layout)
         return PlacementQuery(
             groups=counts,
@@ -283,11 +283,11 @@ class Attempts:
             running=sorted(running),
             siblings=siblings if self.planner.extensions.strategy(request.strategy).apart else (),
             demands=self._demands(workload, groups, len(running)) if workload.gang else (),
-            profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
+            profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if constrained else (),
             within=within,
             level=level,
             because=because,
-            segments=segments_of(workload, groups, layout, row_of, tied=tied),
+            segments=segments_of(workload, groups, layout, row_of, constrained=constrained),
             traffic=traffic_of(workload, members_of(groups)),
             woven=layout.woven,
         )
@@ -376,8 +376,8 @@ class Attempts:
         except ClaimError as error:
             # The claim error is the only reason: no node and no domain was checked.
             return KnownFailure(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
-        tied = compute_domain_sentence(self.planner.around, [cls for cls, _ in ask.groups])
-        text = " ".join(filter(None, (sentence(self.planner, ask, layout, failure), tied)))
+        compute_domain = compute_domain_sentence(self.planner.around, [cls for cls, _ in ask.groups])
+        text = " ".join(filter(None, (sentence(self.planner, ask, layout, failure), compute_domain)))
         return KnownFailure(stamp, text, reasons, domains, failure.rule is not None)
 
     def _rows(self, workload: Workload, placement: Placement) -> list[int]:

@@ -17,8 +17,8 @@ from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
-from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
+from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
 from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -44,7 +44,7 @@ from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Pree
 from topo_scheduler.scheduling.preemption.nominations import Nominations
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
-from topo_scheduler.scheduling.queueing.queue_keys import half_bound, has_begun, lacking, least_of, order_of
+from topo_scheduler.scheduling.queueing.queue_keys import has_begun, is_partially_bound, lacking, least_of, order_of
 from topo_scheduler.scheduling.queueing.requeue import Requeuer
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.unschedulable import UnschedulableWorkloads
@@ -110,10 +110,10 @@ class Engine:
         self.sharing = Sharing(self.world, spec)
         nominations = Nominations(self.world)
         replacements = Replacements(self.world, nominations)
-        half_gangs = HalfGangs(self.workloads, nominations)
+        partially_bound = PartiallyBoundGangs(self.workloads, nominations)
         spares = Spares(name, self.world, self.workloads, replacements, spec.spares)
         self.attempts = Attempts(self.planner, self.sharing, replacements, spares, explains=explains)
-        self.outcomes = Outcomes(self.world, self.workloads, half_gangs, config.scheduler)
+        self.outcomes = Outcomes(self.world, self.workloads, partially_bound, config.scheduler)
         self.preempting = Preempting(
             name,
             self.world,
@@ -121,7 +121,7 @@ class Engine:
             self.attempts,
             nominations,
             replacements,
-            half_gangs,
+            partially_bound,
             spec.preemption,
         )
         self.spares = spares
@@ -164,7 +164,7 @@ class Engine:
             self.preempting,
             self.contention,
             self._failure_cache,
-            self.outcomes.half,
+            self.outcomes.partially_bound,
         )
         self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(config)
@@ -419,7 +419,7 @@ class Engine:
         """Record that the eviction of a member of a gang under rollback failed."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
             if (membership := self.workloads.of_pod(uid)) is not None:
-                self._out += self.outcomes.half.eviction_refused(*membership, message, now)
+                self._out += self.outcomes.partially_bound.eviction_refused(*membership, message, now)
 
     def bind_hangs(self, uid: str, now: float) -> None:
         """Record that the API server has not answered a bind for a while, though it answers other requests.
@@ -684,7 +684,7 @@ class Engine:
         if lack := lacking(workload, pending):
             self._out += self._unschedulable.incomplete(workload, pending, lack, now)
             return False
-        if (until := self.outcomes.half.pause(workload, now)) > now:
+        if (until := self.outcomes.partially_bound.pause(workload, now)) > now:
             self.queue.back_off(order_of(workload), until)
             return False
         admission_backoff = self.outcomes.admission_backoff
@@ -771,7 +771,7 @@ class Engine:
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
         # A partially bound gang does not wait for other schedulers.
-        impatient = half_bound(workload) or self.contention.impatient(workload.id)
+        impatient = is_partially_bound(workload) or self.contention.impatient(workload.id)
         with self.world.nothing_kept():
             without = self._decide(workload, pending, (*kept, "nothing for pods of other schedulers"), now)
         if without.verdict is Verdict.PLACED and not impatient:

@@ -48,19 +48,19 @@ def readable(text: bytes) -> bytes:
     return _without_half_pairs(shallow)
 
 
-def without_deep_values(text: bytes, most: int = MAX_DEPTH) -> bytes:
-    """Return JSON in which arrays and objects below ``most`` levels of them are null."""
+def without_deep_values(text: bytes, max_depth: int = MAX_DEPTH) -> bytes:
+    """Return JSON in which arrays and objects below ``max_depth`` levels of them are null."""
     parts: list[bytes] = []
     kept = depth = 0
     for positions, depths, opens in _brackets(text):
-        cuts = (opens & (depths == most + 1)) | (~opens & (depths == most))
+        cuts = (opens & (depths == max_depth + 1)) | (~opens & (depths == max_depth))
         for at, begins in zip(positions[cuts].tolist(), opens[cuts].tolist(), strict=True):
             if begins:
                 parts += (text[kept:at], b"null")
             else:
                 kept = at + 1
         depth = int(depths[-1])
-    if depth > most:
+    if depth > max_depth:
         kept = len(text)  # it is cut off there: no JSON
     return b"".join((*parts, text[kept:])) if parts else text
 
@@ -128,10 +128,10 @@ def _chunks(text: bytes) -> "Iterator[tuple[int, NDArray[np.uint8], Int64]]":
         yield begin, chunk, escapes
 
 
-def is_deeper(value: object, most: int) -> bool:
-    """Return whether decoded JSON has arrays and objects below ``most`` levels of them."""
+def is_deeper(value: object, max_depth: int) -> bool:
+    """Return whether decoded JSON has arrays and objects below ``max_depth`` levels of them."""
     level = [value]
-    for _ in range(most):
+    for _ in range(max_depth):
         level = [
             child
             for item in level

@@ -258,7 +258,7 @@ def _check_kubeconfig(source: str, context: str | None) -> None:
 
 def _by_name(files: Iterable[dict[str, Any]], key: str) -> dict[str, dict[str, Any]]:
     lists = (content.get(key) for content in files)
-    entries = (entry for found in lists if isinstance(found, list) for entry in found if isinstance(entry, dict))
+    entries = (entry for value in lists if isinstance(value, list) for entry in value if isinstance(entry, dict))
     return {str(entry.get("name")): entry for entry in entries}
 
 

@@ -120,6 +120,6 @@ class _KnownObjects(Generic[T]):
 
     def drop_all(self) -> None:
         """Report all objects as deleted."""
-        gone = [Deleted(*key, uid) for key, uid in self._known.items()]
+        deletions = [Deleted(*key, uid) for key, uid in self._known.items()]
         self._known.clear()
-        self._sink.deleted(gone)
+        self._sink.deleted(deletions)

@@ -150,25 +150,27 @@ class OwnerDirectory:
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
         """Return the owners of an object from known data; ``Missing`` names the first unknown one."""
         owners: list[ChainLink] = []
-        gone = deleted = unread = ""
+        gone_reason = deleted = unread = ""
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
             if len(owners) == MAX_CHAIN_OWNERS or any(owner.uid == reference.uid for owner in owners):
                 broken = f"{described(reference)} closes a circle, or is owner {MAX_CHAIN_OWNERS + 1}"
-                return Chain(tuple(owners), broken, gone=gone, deleted=deleted, unread=unread)
+                return Chain(tuple(owners), broken, gone=gone_reason, deleted=deleted, unread=unread)
             link = self._find(namespace, reference)
             if link is None:
                 return Missing(namespace, reference)
             if isinstance(link, Absent):
                 deleted = deleted or (link.reason if link.gone else "")
                 unconfirmed = not (link.gone or link.forbidden)
-                return Chain(tuple(owners), link.reason, link.forbidden, gone or deleted, deleted, unconfirmed, unread)
+                return Chain(
+                    tuple(owners), link.reason, link.forbidden, gone_reason or deleted, deleted, unconfirmed, unread
+                )
             deleted = deleted or (f"{described(reference)} is being deleted" if link.deleting else "")
-            gone = gone or deleted or link.stopped
+            gone_reason = gone_reason or deleted or link.stopped
             unread = unread or link.unreadable
             owners.append(link)
             namespace, reference = link.namespace, link.controller
-        return Chain(tuple(owners), gone=gone, deleted=deleted, unread=unread)
+        return Chain(tuple(owners), gone=gone_reason, deleted=deleted, unread=unread)
 
     def _find(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent | None:
         link: ChainLink | Absent | None = self._watched.get(reference.uid)

@@ -172,11 +172,13 @@ class _GroupSink:
 
     def deleted(self, references: Sequence[Deleted]) -> None:
         """These PodGroups no longer exist."""
-        gone = [(GroupKey(self._api, reference.namespace, reference.name), reference.uid) for reference in references]
+        deleted_groups = [
+            (GroupKey(self._api, reference.namespace, reference.name), reference.uid) for reference in references
+        ]
         if self._open:
-            for key, _ in gone:
+            for key, _ in deleted_groups:
                 self._known.pop(key, None)
-            self._facts.groups_deleted(gone)
+            self._facts.groups_deleted(deleted_groups)
 
     def synced(self) -> None:
         """All existing PodGroups have been delivered."""

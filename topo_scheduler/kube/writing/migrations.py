@@ -247,8 +247,8 @@ class MigrationWriter:
         except Forbidden as error:
             return WriteResult(MigrationWrite.FORBIDDEN, error.message)
         except KubeError as error:
-            gone = is_missing(error, name)  # if a webhook says so, the next leader lists and deletes it
-            return WriteResult(MigrationWrite.STALE if gone else MigrationWrite.FAILED, str(error))
+            missing = is_missing(error, name)  # if a webhook says so, the next leader lists and deletes it
+            return WriteResult(MigrationWrite.STALE if missing else MigrationWrite.FAILED, str(error))
         return WriteResult(MigrationWrite.WRITTEN)
 
     async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:
@@ -261,11 +261,9 @@ class MigrationWriter:
         except Conflict as error:
             return WriteResult(MigrationWrite.STALE, str(error))
         except NotFound as error:
-            # A create fails like this if the kind or its namespace is gone.
-            gone = (
-                MigrationWrite.GONE if error.details.get("name") else MigrationWrite.STALE
-            )  # else the kind is not served
-            return WriteResult(MigrationWrite.FAILED if method == "POST" else gone, str(error))
+            # A create fails like this if the kind or its namespace is gone. Without a name, the kind is not served.
+            of_object = MigrationWrite.GONE if error.details.get("name") else MigrationWrite.STALE
+            return WriteResult(MigrationWrite.FAILED if method == "POST" else of_object, str(error))
         except Forbidden as error:
             return WriteResult(MigrationWrite.FORBIDDEN, error.message)
         except KubeError as error:

@@ -44,8 +44,8 @@ class Execution:
             tracked.beside = self._members(moves)
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
-            gone = ConditionUpdate("Evicted", status=True, reason="Gone", message=text)
-            self.context.write(tracked, now, Phase.PLACING, None, gone)
+            evicted = ConditionUpdate("Evicted", status=True, reason="Gone", message=text)
+            self.context.write(tracked, now, Phase.PLACING, None, evicted)
             return
         if foreign := next((move for move in present if not self.context.is_ours(move)), None):
             # Whatever the object says: anyone who may write a status can name any pod there.
@@ -220,8 +220,8 @@ class Execution:
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
                 read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
                 # A pod may move to another slot of its node, where others of its controller run.
-                there = member.node == move.to and not move.devices
-                fits |= read and member.index in (None, move.index) and (there or fresh(member))
+                on_planned_node = member.node == move.to and not move.devices
+                fits |= read and member.index in (None, move.index) and (on_planned_node or fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
                     replacements[move.uid] = member
                     used.add(member.uid)

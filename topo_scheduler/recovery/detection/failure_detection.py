@@ -156,8 +156,8 @@ class Detection:
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures that have lasted long enough by ``now``, each failure once."""
         ripe = [name for name, node in self._failing.items() if node.fresh and node.since + self.spec.debounce <= now]
-        gone = self._deleted(now)
-        if not ripe and not gone:
+        deleted = self._deleted(now)
+        if not ripe and not deleted:
             if self.held:
                 self._check_partition(now)
             return []
@@ -165,7 +165,7 @@ class Detection:
         if self.held:
             return []
         failures: list[DomainFailure] = []
-        names = dict.fromkeys([*sorted(ripe), *sorted(gone)])
+        names = dict.fromkeys([*sorted(ripe), *sorted(deleted)])
         several = len(self._failing) + len(self._deleted_nodes) > 1
         down, sizes = (self._down(), self._sizes()) if several else ({}, {})
         while names:
@@ -315,8 +315,8 @@ class Detection:
             count = len(failed.fresh) + failed.reported
             total = len(self._nodes) + len(self._deleted_nodes)
             if count > 1 and count > self.spec.domain_failure_share * size and size < total:
-                gone = failed.reported + len(failed.fresh & self._deleted_nodes.keys())
-                state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
+                deleted = failed.reported + len(failed.fresh & self._deleted_nodes.keys())
+                state = "not ready" if not deleted else "gone" if deleted == count else "gone or not ready"
                 text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
                 since = min(
                     self._deleted_nodes[node].at if node in self._deleted_nodes else self._failing[node].since

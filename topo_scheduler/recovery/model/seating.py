@@ -26,11 +26,11 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.topology.fabric import Path
 
-_UNKNOWN_OCCUPANT: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+_UNKNOWN_OCCUPANT: Final = VictimInfo("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def devices_of_seats(
     if not any(pod.member.cls.claims for pod in moving_pods):
         return {}
     trial = trial_without(view, moving_pods, (), migration, now, neighbours=False)
-    found: dict[str, list[SeatDevice]] = {}
+    by_pod: dict[str, list[SeatDevice]] = {}
     for group in by_workload(moving_pods).values():
         try:
             groups, _ = groups_and_query(view, group)
@@ -245,8 +245,8 @@ def devices_of_seats(
             return None
         for uid, allocations in taken.items():
             devices = chain.from_iterable(map(DeviceInventory.devices_of_allocation, allocations))
-            found[uid] = [SeatDevice(*device) for device in devices]
-    return found
+            by_pod[uid] = [SeatDevice(*device) for device in devices]
+    return by_pod
 
 
 def groups_and_query(view: SchedulerView, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:

@@ -119,7 +119,7 @@ def place_all(
     copies: Copies,
     claims: Sequence[RelocationRequest],
     beside: Sequence[tuple[RelocationRequest, SeatGrant]],
-    gone: Sequence[Candidate] = (),
+    departed: Sequence[Candidate] = (),
     accepts: Accepts | None = None,
 ) -> Generator[None, None, Seats | None]:
     """Return seats for all claims, as near as possible; None if there are none.
@@ -128,13 +128,13 @@ def place_all(
         copies: plans on copies of the state.
         claims: requests that get seats.
         beside: other claims, with their grants.
-        gone: pods that have left.
+        departed: pods that have left.
         accepts: returns whether the seats meet a further condition.
     """
     view, end = copies.view, copies.queries + MAX_QUERIES
     nearest = []
     for claim in claims:
-        alone = copies.seats(claim, beside, gone)
+        alone = copies.seats(claim, beside, departed)
         yield
         if not alone:
             return None
@@ -157,7 +157,7 @@ def place_all(
         for nodes in to_try:  # the loop below appends to it
             if hopeless(index, far):
                 return
-            seats = copies.seats(claim, taken, gone, nodes)
+            seats = copies.seats(claim, taken, departed, nodes)
             yield
             if not seats:
                 continue

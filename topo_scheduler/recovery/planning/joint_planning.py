@@ -88,7 +88,7 @@ class _JointSearch:
 
 
 @dataclass
-class Together:
+class JointPlanning:
     """The plan for all Migrations that wait for seats. ``request_of`` returns the request of a Migration."""
 
     context: MigrationContext

@@ -236,9 +236,9 @@ def _cheapest(
             break
         if chosen and not all(room(chosen) for room in rooms):
             continue
-        gone = [movable.candidates.pods[number] for number in chosen]
+        departed = [movable.candidates.pods[number] for number in chosen]
         leaving = _LeavingPods(copies, served, helped, beside, movable.candidates, chosen)
-        seats = yield from place_all(copies, served, beside, gone, leaving.fits if chosen else None)
+        seats = yield from place_all(copies, served, beside, departed, leaving.fits if chosen else None)
         if seats is not None:
             return _shares(copies, claims, options, seats, leaving, wall)
     return None

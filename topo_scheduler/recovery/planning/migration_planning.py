@@ -19,7 +19,7 @@ from topo_scheduler.recovery.model.seating import (
     pod_names,
     vacant,
 )
-from topo_scheduler.recovery.planning.joint_planning import PlanningTurn, Together
+from topo_scheduler.recovery.planning.joint_planning import JointPlanning, PlanningTurn
 from topo_scheduler.recovery.planning.migration_validation import (
     PodsNotRead,
     Refused,
@@ -81,7 +81,7 @@ class Planning:
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         self.context = context
         self._searching = RelocationSearch(context, clock)
-        self._together = Together(context, clock, self._claim)
+        self._together = JointPlanning(context, clock, self._claim)
 
     def plan(self, tracked: Tracked, now: float) -> None:
         """Plan a new Migration."""

@@ -108,18 +108,18 @@ class Copies:
         self,
         claim: RelocationRequest,
         shares: Iterable[tuple[RelocationRequest, SeatGrant]],
-        gone: Sequence[Candidate] = (),
+        departed: Sequence[Candidate] = (),
         closed: frozenset[str] = frozenset(),
     ) -> Mapping[str, str]:
-        """Return seats beside those of other Migrations, once ``gone`` pods are gone, outside ``closed`` nodes."""
+        """Return seats beside those of other Migrations, once ``departed`` pods are gone, outside ``closed`` nodes."""
         seated = [(other, share) for other, share in shares if share.seats]
         taken = frozenset(
             (other.key, *sorted(share.seats.items()), *sorted(share.targets.items())) for other, share in seated
         )
-        key = (claim.key, len(claim.moving_pods), taken, tuple(pod.occupant.uid for pod in gone), closed)
+        key = (claim.key, len(claim.moving_pods), taken, tuple(pod.occupant.uid for pod in departed), closed)
         if key not in self._results:
             self.queries += 1
-            prepare = self.beside(claim, seated, gone)
+            prepare = self.beside(claim, seated, departed)
             avoided = claim.avoided | closed
             self._results[key] = find_seats(self.view, claim.moving_pods, avoided, claim.key, self.now, prepare)
         return self._results[key]
@@ -128,14 +128,14 @@ class Copies:
         self,
         claim: RelocationRequest,
         shares: Iterable[tuple[RelocationRequest, SeatGrant]],
-        gone: Sequence[Candidate] = (),
+        departed: Sequence[Candidate] = (),
     ) -> Callable[[Trial], None]:
         """Return a function that changes a copy of the state to the room that is left beside other grants."""
         arriving, leaving = arrivals_and_departures(self.view, shares)
 
         def prepare(trial: Trial) -> None:
             claim.prepare(trial)
-            trial.remove([*leaving, *gone])
+            trial.remove([*leaving, *departed])
             trial.restore(arriving)
 
         return prepare

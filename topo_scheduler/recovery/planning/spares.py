@@ -50,7 +50,7 @@ def may_use_spares(context: MigrationContext, migration: Migration, now: float) 
 
 
 def trial_preparation(
-    context: MigrationContext, migration: Migration, now: float, gone: Sequence[Candidate] = ()
+    context: MigrationContext, migration: Migration, now: float, departed: Sequence[Candidate] = ()
 ) -> Callable[[Trial], None]:
     """Return a function that changes a copy of the state to the room that a Migration may use once pods are gone."""
     uses_spares = may_use_spares(context, migration, now)
@@ -58,7 +58,7 @@ def trial_preparation(
     def prepare(trial: Trial) -> None:
         if uses_spares:
             trial.planner.nodes.spare = np.zeros_like(trial.planner.nodes.spare)
-        trial.remove(gone)
+        trial.remove(departed)
 
     return prepare
 

@@ -13,7 +13,7 @@ import msgspec
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
-from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS
+from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
@@ -35,9 +35,9 @@ RELEASE_AGAIN_SECONDS: Final = ROLL_BACK_AFTER_SECONDS / 3
 """
 CONDITIONS_TIMEOUT_SECONDS: Final = 600.0
 """How long a pod waits for the binding conditions of its devices, as in kube-scheduler."""
-MAX_WAITING_FOR_PROTECTION: Final = 20_000
+MAX_UNPROTECTED_PODS: Final = 20_000
 """Unschedulable pods whose claims may be waiting for the finalizer; those of others get it when they are allocated."""
-MAX_PROTECTIONS: Final = 16
+MAX_PROTECTED_PODS: Final = 16
 """Pods whose claims get the finalizer at once, before they have a decision."""
 
 
@@ -111,7 +111,9 @@ class ClaimBinding:
     def reserve(self, seat: Seat) -> None:
         """Keep other decisions from taking the devices of a pod."""
         allocations = {choice.key: self._allocation(choice) for choice in seat.claims}
-        self._inventory.hold(seat.uid, {key: found for key, found in allocations.items() if found is not None})
+        self._inventory.hold(
+            seat.uid, {key: allocation for key, allocation in allocations.items() if allocation is not None}
+        )
 
     def _allocation(self, choice: ClaimChoice) -> Allocation | None:
         return choice.allocation or self._inventory.allocation_of(choice.key)
@@ -166,13 +168,13 @@ class ClaimBinding:
 
     def protect(self, pod: PodRef, keys: tuple[ClaimKey, ...]) -> None:
         """Note an unschedulable pod, so that its claims get their finalizer while it waits."""
-        if keys and len(self._unprotected) < MAX_WAITING_FOR_PROTECTION and any(map(self._is_unprotected, keys)):
+        if keys and len(self._unprotected) < MAX_UNPROTECTED_PODS and any(map(self._is_unprotected, keys)):
             self._unprotected.setdefault(pod.uid, (pod, keys))
 
     def protect_next(self) -> list[Instruction]:
         """Return the next writes of finalizers. There are none while decided pods wait for their claims."""
         out: list[Instruction] = []
-        while self._unprotected and not self._waiting and len(self._protecting) < MAX_PROTECTIONS:
+        while self._unprotected and not self._waiting and len(self._protecting) < MAX_PROTECTED_PODS:
             uid = next(iter(self._unprotected))
             pod, keys = self._unprotected.pop(uid)
             under_way = {key for claims in self._protecting.values() for key in claims}

@@ -1,6 +1,6 @@
 """Allocated claims whose finalizer another client removed: without it Kubernetes never deallocates them.
 
-Whoever may edit a claim may remove the finalizer. Then its devices outlive its pods, and no pod of higher priority gets
+Users who may edit claims may remove it. Then its devices outlive its pods, and no pod of higher priority gets
 them by preemption. So the scheduler writes the finalizer again while pods use the claim. Where the last pod is gone
 already, it deallocates the claim itself.
 """

@@ -339,9 +339,9 @@ class SchedulerContention:
         node.uid, node.kept = "", ()
 
 
-def largest(one: Amounts, other: Amounts) -> Amounts:
+def largest(amounts: Amounts, other: Amounts) -> Amounts:
     """Return the larger amount of each resource."""
-    a, b = dict(one), dict(other)
+    a, b = dict(amounts), dict(other)
     return tuple(sorted((column, max(a.get(column, 0), b.get(column, 0))) for column in a.keys() | b.keys()))
 
 

@@ -43,7 +43,7 @@ from topo_scheduler.api.text import counted, quoted
 from topo_scheduler.scheduling.binding.admission_backoff import MAX_BACKOFF_SECONDS, STOPPED, AdmissionBackoff, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.claim_binding import ClaimBinding
-from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
+from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS, PartiallyBoundGangs
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS, Unsettled
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
@@ -80,7 +80,9 @@ class _Sent:
 class Outcomes:
     """Binds in flight and their results."""
 
-    def __init__(self, world: World, workloads: Workloads, half: HalfGangs, config: SchedulerConfig) -> None:
+    def __init__(
+        self, world: World, workloads: Workloads, partially_bound: PartiallyBoundGangs, config: SchedulerConfig
+    ) -> None:
         self._world = world
         self._workloads = workloads
         self._config = config
@@ -96,7 +98,7 @@ class Outcomes:
         """Priorities of workloads that lacked room when they were tried last, by their ids."""
         self._most_lacking = MIN_REMEMBERED_WORKLOADS
         """Number of these above which those that are not pending any more are forgotten."""
-        self.half = half
+        self.partially_bound = partially_bound
 
     @property
     def in_flight(self) -> int:
@@ -229,7 +231,7 @@ class Outcomes:
             return "the pod is gone, or bound already"
         if membership[1].withdrawn:
             return membership[1].withdrawn
-        if self.half.is_withdrawn(uid):
+        if self.partially_bound.is_withdrawn(uid):
             return "its gang is rolled back"
         node = membership[1].node
         row = self._world.nodes.row_of.get(node)
@@ -265,7 +267,7 @@ class Outcomes:
             self.forget(uid)
             return []
         workload, member = membership
-        withdrawn, unsettled = self.half.is_withdrawn(uid), uid in self._unsettled
+        withdrawn, unsettled = self.partially_bound.is_withdrawn(uid), uid in self._unsettled
         if withdrawn and (outcome is BindOutcome.UNKNOWN or (outcome is BindOutcome.WITHDRAWN and unsettled)):
             return [self._withdraw(uid)]
         if outcome is BindOutcome.UNKNOWN:
@@ -275,7 +277,7 @@ class Outcomes:
             return []
         if outcome is BindOutcome.WITHDRAWN and uid in self._given_up:
             message = GIVEN_UP
-        late = self.half.bound_too_late(workload, member) if outcome is BindOutcome.BOUND else []
+        late = self.partially_bound.bound_too_late(workload, member) if outcome is BindOutcome.BOUND else []
         if outcome is BindOutcome.BOUND:
             self.admission_backoff.bound(uid)
         elif outcome is BindOutcome.REJECTED:
@@ -285,7 +287,7 @@ class Outcomes:
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
             workload.set_stage(member, Stage.BOUND)
-            self.half.gets_on(workload, now)
+            self.partially_bound.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
             if not workload.complete and workload.bound + workload.pending == len(workload.members):
@@ -348,7 +350,7 @@ class Outcomes:
 
         ``waited``: it was queued and not sent. A bind that was never handed out counts too.
         """
-        return uid in self._sent and self.half.is_withdrawn(uid) and (waited or not self._is_handed_out(uid))
+        return uid in self._sent and self.partially_bound.is_withdrawn(uid) and (waited or not self._is_handed_out(uid))
 
     def settle(self, workload: Workload, member: Member, outcome: BindOutcome, now: float) -> None:
         """Only bring stage and ledger in line with the result of a bind, because `bind_finished` raised."""
@@ -367,14 +369,14 @@ class Outcomes:
         membership = self._workloads.of_pod(uid)
         if membership is not None and (sent := self._sent.get(uid)) is not None:
             self._unsettled.hangs(uid)
-            self.half.hangs(*membership, sent.bind.decided)
+            self.partially_bound.hangs(*membership, sent.bind.decided)
 
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod was deleted; its result does not matter any more."""
         self._sent.pop(uid, None)
         self._unsettled.drop(uid)
         self._given_up.discard(uid)
-        self.half.ended(uid)
+        self.partially_bound.ended(uid)
         self.admission_backoff.release(uid)
         self.claims.release(uid)
         self.volumes.release(uid)
@@ -385,11 +387,11 @@ class Outcomes:
         Call it after each change of a bound member. Most calls take the same time however many members there are.
         """
         if member.stage is Stage.BOUND and not member.evicted:
-            self.half.bears(workload, member)
+            self.partially_bound.bears(workload, member)
             workload.note_ran(member)
             workload.note_times(member)
         if workload.complete:
-            self.half.may_lack_marks(workload)
+            self.partially_bound.may_lack_marks(workload)
             return []
         if member.leaving and workload.first_bound_at >= member.left_at:
             return []  # it does not count, so that the gang is no more complete than before
@@ -424,26 +426,26 @@ class Outcomes:
         workload.complete = True
         workload.forget_ran()
         workload.attempts = 0
-        self.half.complete(workload)
-        return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
+        self.partially_bound.complete(workload)
+        return [*(mark_placed(workload) if whole else []), *self.partially_bound.marks(workload, spread=True)]
 
     def hindered(self, workload: Workload, now: float) -> None:
         """Record that a member has no room, or was not bound: a gang that stays partially bound is rolled back soon."""
-        self.half.hindered(workload, now)
+        self.partially_bound.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
         """Return what is due by now: binds to write again, gangs to roll back, members to mark for lost ones."""
-        for workload in self.half.take_due(now, self._idle_since):
+        for workload in self.partially_bound.take_due(now, self._idle_since):
             self._roll_back(workload, now)
         again = (
-            self._withdraw(uid) if self.half.is_withdrawn(uid) else self._sent[uid].bind
+            self._withdraw(uid) if self.partially_bound.is_withdrawn(uid) else self._sent[uid].bind
             for uid in self._unsettled.take_due(now)
         )
-        return [*again, *self.half.part(now), *self.half.missing_marks()]
+        return [*again, *self.partially_bound.part(now), *self.partially_bound.missing_marks()]
 
     def next_due(self) -> float | None:
         """Return when to call `due` next."""
-        times = [due] if (due := self.half.next_due(self._idle_since)) is not None else []
+        times = [due] if (due := self.partially_bound.next_due(self._idle_since)) is not None else []
         times += [at for at in (self.claims.next_due(), self.volumes.next_due()) if at is not None]
         if (again := self._unsettled.next_due()) is not None:
             times.append(again)
@@ -494,7 +496,7 @@ class Outcomes:
     ) -> list[Instruction]:
         leaf = self._world.leaf_of(member.node)
         node = member.node
-        self.half.keep_seat(workload, member, node)
+        self.partially_bound.keep_seat(workload, member, node)
         self._world.take_back(member.uid)
         workload.make_pending(member)
         if outcome is BindOutcome.REJECTED and leaf is not None:
@@ -510,7 +512,7 @@ class Outcomes:
         return [EmitEvent(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
     def _roll_back(self, workload: Workload, now: float) -> None:
-        for uid in filter(self._is_handed_out, self.half.roll_back(workload, now)):
+        for uid in filter(self._is_handed_out, self.partially_bound.roll_back(workload, now)):
             # The next attempt is made with `dryRun`, so no member of the gang is bound before this one would be.
             self._hold_back(workload, workload.members[uid], NOT_ANSWERED, now)
             self._unsettled.hasten(uid, now)
@@ -529,7 +531,7 @@ class Outcomes:
         if message == STOPPED:
             return 0.0  # `admission_backoff` delays it with the other pods of its kind
         first, longest = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
-        if workload.half_bound_since is not None:
+        if workload.partially_bound_since is not None:
             longest = min(longest, ROLL_BACK_AFTER_SECONDS / 3)  # it must be retried before it is rolled back
         return doubled(first, workload.attempts, longest)
 

@@ -107,12 +107,12 @@ class VolumeBinding:
             storage.wrote(write, version)
             if storage.choice_of(write.claim) is not None:
                 self._known[write.volume if isinstance(write, ReserveVolume) else write.claim] = version
-        gone = storage.held_by(uid + UNANSWERED)
+        unanswered = storage.held_by(uid + UNANSWERED)
         if problem:
-            held = (*storage.held_by(uid), *gone)
+            held = (*storage.held_by(uid), *unanswered)
             self._abandon({choice.claim for choice in held if (choice.volume or choice.claim) not in self._known})
         storage.release(uid + UNANSWERED)
-        self._forget(gone)
+        self._forget(unanswered)
         waiting = self._waiting.get(uid)
         if waiting is not None:
             waiting.writing, waiting.problem = False, problem

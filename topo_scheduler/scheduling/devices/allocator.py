@@ -110,7 +110,7 @@ class _Position:
     claim: int
     request: int
     alternative: int = 0
-    found: int = 0
+    granted: int = 0
     start: int = 0
 
 
@@ -257,10 +257,10 @@ class _Search:
         count = self._count(query)
         if count == 0:
             return False
-        if len(self._grants[at.claim]) + count - at.found > MAX_RESULTS:
+        if len(self._grants[at.claim]) + count - at.granted > MAX_RESULTS:
             return False
         candidates = self._candidates_of(query)
-        if len(candidates) - at.start < count - at.found:
+        if len(candidates) - at.start < count - at.granted:
             return False
         failed: set[object] = set()
         last = at.start + 1 if not query.count else len(candidates)  # of all devices, the next one must be taken
@@ -272,11 +272,11 @@ class _Search:
             if not self._take(at.claim, query, candidate):
                 continue
             charge(6)
-            if at.found + 1 < count:
-                found = self._devices(_Position(at.claim, at.request, at.alternative, at.found + 1, index + 1))
+            if at.granted + 1 < count:
+                satisfied = self._devices(_Position(at.claim, at.request, at.alternative, at.granted + 1, index + 1))
             else:
-                found = self._next(_Position(at.claim, at.request + 1))
-            if found:
+                satisfied = self._next(_Position(at.claim, at.request + 1))
+            if satisfied:
                 return True
             self._give_back(at.claim, query, candidate)
             failed.add(self._kind(query, candidate.device))

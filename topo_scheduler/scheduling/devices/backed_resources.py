@@ -1,8 +1,9 @@
 """How many devices each node has for extended resources, so that nodes, leaves and quotas count them as GPUs.
 
 On a node that offers none of a resource itself, its devices count as ``allocatable``. Pods that request the resource
-are charged for it, whoever gave them their devices. Devices that pods hold by claims of their own are charged to the
-node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really find devices.
+are charged for it, whichever scheduler allocated their devices. Devices that pods hold by claims of their own are
+charged to the node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really
+find devices.
 """
 
 from collections.abc import Iterable
@@ -98,11 +99,11 @@ class BackedResources:
         )
         for name, query in self._queries.items():
             ((request,),) = query.requests
-            found = [candidate.device for candidate in candidates.of(request)]
+            devices = [candidate.device for candidate in candidates.of(request)]
             if request in candidates.failures:  # the decision on its pods reports why
-                found = [candidate.device for candidate in candidates.everything]
-            if count := sum(self._shares(request, device) for device in found):
-                counts[name] = CountedDevices(count, sum(map(self._is_claimed, found)))
+                devices = [candidate.device for candidate in candidates.everything]
+            if count := sum(self._shares(request, device) for device in devices):
+                counts[name] = CountedDevices(count, sum(map(self._is_claimed, devices)))
         return counts
 
     def _shares(self, request: DeviceQuery, device: PublishedDevice) -> int:

@@ -114,8 +114,8 @@ def text_of(device: PublishedDevice, name: str) -> str:
 
 
 def _number_of(device: PublishedDevice) -> int:
-    found = _NUMBER.search(device.id[2])
-    return int(found[1]) if found else UNKNOWN
+    match = _NUMBER.search(device.id[2])
+    return int(match[1]) if match else UNKNOWN
 
 
 def _index_of(device: PublishedDevice, whole: Sequence[PublishedDevice]) -> int:

@@ -45,14 +45,20 @@ def in_order(
             losses |= {id_: loss.rank for id_, loss in capacity_lost(pool, used).items()}
     ordered: dict[DeviceQuery, list[DeviceCandidate]] = {}
     for query in candidates.queries:
-        found = candidates.of(query)
-        roots = _roots(query, found, used)
-        if not preferred and not losses and not roots and not any(_is_special(candidate.device) for candidate in found):
+        matching = candidates.of(query)
+        roots = _roots(query, matching, used)
+        if (
+            not preferred
+            and not losses
+            and not roots
+            and not any(_is_special(candidate.device) for candidate in matching)
+        ):
             continue  # all are equal: the order of pools and slices decides
         keys = [
-            (candidate.device.id not in preferred, _key(candidate.device, losses, used, roots)) for candidate in found
+            (candidate.device.id not in preferred, _key(candidate.device, losses, used, roots))
+            for candidate in matching
         ]
-        ordered[query] = [found[number] for number in sorted(range(len(found)), key=keys.__getitem__)]
+        ordered[query] = [matching[number] for number in sorted(range(len(matching)), key=keys.__getitem__)]
     return candidates.reordered(ordered)
 
 
@@ -81,17 +87,17 @@ def _share(device: PublishedDevice, name: str, amount: Number) -> int:
 
 
 def _roots(
-    query: DeviceQuery, found: Sequence[DeviceCandidate], used: DevicesInUse
+    query: DeviceQuery, matching: Sequence[DeviceCandidate], used: DevicesInUse
 ) -> Mapping[object, tuple[int, int]]:
     """Return a rank for each PCIe root: first the one with the fewest free devices that suffice, then the largest."""
     free: dict[object, list[int]] = {}
-    for number, candidate in enumerate(found):
+    for number, candidate in enumerate(matching):
         root = candidate.device.attributes.get(PCIE_ROOT)
         if root is not None and candidate.device.id not in used.whole:
             free.setdefault(root, []).append(number)
     sizes = {root: len(numbers) for root, numbers in free.items()}
     return {
-        root: (size if size >= query.count else 2 * len(found) - size, free[root][0]) for root, size in sizes.items()
+        root: (size if size >= query.count else 2 * len(matching) - size, free[root][0]) for root, size in sizes.items()
     }
 
 
@@ -128,8 +134,8 @@ def _laid_out_losses(pool: Pool, layout: PoolLayout, used: DevicesInUse) -> dict
     losses: dict[DeviceId, CapacityLoss] = {}
     for number, counter_set in enumerate(layout.sets):
         charge(4)
-        found = _losses_of_form(counter_set.form, tuple(sorted(whole[number])), tuple(sorted(shares[number])))
-        losses |= {pool.devices[counter_set.positions[index]].id: loss for index, loss in found}
+        indexed_losses = _losses_of_form(counter_set.form, tuple(sorted(whole[number])), tuple(sorted(shares[number])))
+        losses |= {pool.devices[counter_set.positions[index]].id: loss for index, loss in indexed_losses}
     return losses
 
 
@@ -182,13 +188,15 @@ def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, CapacityLoss]:
         profile = _profile(device.consumption)
         for set_ in {set_ for set_, _ in device.counters}:
             by_set.setdefault(set_, []).append((device, _UNIT * profile.slices // max(1, places[set_, profile])))
-    found = {}
+    by_device = {}
     for device in open_devices:
         loss = _loss(device, by_set, left)
         beside = min(sum(in_use[set_] for set_ in device.counter_sets), MAX_BESIDE)
         whole = sum(total[set_] for set_ in device.counter_sets)
-        found[device.id] = CapacityLoss((MAX_BESIDE + 1) * loss + MAX_BESIDE - beside, 1_000 * loss // max(1, whole))
-    return found
+        by_device[device.id] = CapacityLoss(
+            (MAX_BESIDE + 1) * loss + MAX_BESIDE - beside, 1_000 * loss // max(1, whole)
+        )
+    return by_device
 
 
 def least_lost(candidates: DeviceCandidates, claims: Sequence[ClaimQuery], used: DevicesInUse) -> CapacityLoss:
@@ -196,11 +204,11 @@ def least_lost(candidates: DeviceCandidates, claims: Sequence[ClaimQuery], used:
     requests = [request for claim in claims for request in claim.requests]
     if len(requests) != 1 or len(requests[0]) != 1 or requests[0][0].count != 1 or requests[0][0].admin_access:
         return NO_LOSS
-    partitions = [one.device for one in candidates.of(requests[0][0]) if one.device.counters]
+    partitions = [candidate.device for candidate in candidates.of(requests[0][0]) if candidate.device.counters]
     pools = {device.id[:2] for device in partitions}
     losses = [capacity_lost(pool, used) for pool in candidates.pools if pool.id in pools and pool.usable]
-    found = [of_pool[device.id] for device in partitions for of_pool in losses if device.id in of_pool]
-    return min(found, default=NO_LOSS)
+    lost = [of_pool[device.id] for device in partitions for of_pool in losses if device.id in of_pool]
+    return min(lost, default=NO_LOSS)
 
 
 def _fits(wanted: Iterable[tuple[tuple[str, str], Number]], left: Mapping[tuple[str, str], Number]) -> bool:

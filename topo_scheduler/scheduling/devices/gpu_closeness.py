@@ -91,12 +91,12 @@ def _areas(gpus: NodeGpus, locality: GpuLocality, free: int) -> list[int]:
 
 def most_close(gpus: NodeGpus, needs: GpuNeeds, free: int, tables: TablesOf | None = None) -> int:
     """Return how many of the free GPUs are as close as a pod asks, at most; 1 if no two are."""
-    most = max((area.bit_count() for area in _areas(gpus, needs.locality, free)), default=0)
-    most = max(most, min(1, free.bit_count()))
+    size = max((area.bit_count() for area in _areas(gpus, needs.locality, free)), default=0)
+    size = max(size, min(1, free.bit_count()))
     if needs.bandwidth:
-        while most > 1 and best_close(gpus, needs, free, most, tables) < 0:
-            most -= 1
-    return most
+        while size > 1 and best_close(gpus, needs, free, size, tables) < 0:
+            size -= 1
+    return size
 
 
 def best_close(gpus: NodeGpus, needs: GpuNeeds, free: int, size: int, tables: TablesOf | None = None) -> int:

@@ -263,9 +263,9 @@ class GpuSets:
 
     def topologies(self, needs: GpuNeeds, size: int, rows: Int64) -> Int64:
         """Return how close the GPUs are that a pod gets on rows: 0 to 100, 0 if not as it requires (int64[n])."""
-        found = self.fits(needs, size, rows)
-        scores = [self._topology(kind, fit.first) for fit, kind in zip(found.fits, found.kinds, strict=True)]
-        return np.array(scores, np.int64)[found.of_row] if scores else np.zeros(0, np.int64)
+        row_fits = self.fits(needs, size, rows)
+        scores = [self._topology(kind, fit.first) for fit, kind in zip(row_fits.fits, row_fits.kinds, strict=True)]
+        return np.array(scores, np.int64)[row_fits.of_row] if scores else np.zeros(0, np.int64)
 
     def _topology(self, kind: int, chosen: int) -> int:
         if chosen < 0:
@@ -284,9 +284,11 @@ class GpuSets:
 
         The text has no name of the node, so that nodes with the same reason are counted together.
         """
-        found = self.fits(needs, size, rows)
-        texts = [self._shortage(needs, size, kind, fit) for fit, kind in zip(found.fits, found.kinds, strict=True)]
-        return [texts[index] for index in found.of_row.tolist()]
+        row_fits = self.fits(needs, size, rows)
+        texts = [
+            self._shortage(needs, size, kind, fit) for fit, kind in zip(row_fits.fits, row_fits.kinds, strict=True)
+        ]
+        return [texts[index] for index in row_fits.of_row.tolist()]
 
     def _shortage(self, needs: GpuNeeds, size: int, kind: int, fit: GpuFit) -> str:
         gpus = self.hardware.kinds.get(kind)

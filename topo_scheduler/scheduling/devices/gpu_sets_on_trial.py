@@ -81,9 +81,9 @@ class GpuSetsOnTrial(GpuSets):
 
     def _come_one(self, row: int, uid: str, size: int) -> None:
         if self._runs_on(row, uid):
-            gone = self._gone.get(row, {})
-            gone.pop(uid, None)
-            if not gone:
+            departed = self._gone.get(row, {})
+            departed.pop(uid, None)
+            if not departed:
                 self._gone.pop(row, None)
         elif size:
             self._come.setdefault(row, []).append(size)
@@ -115,16 +115,16 @@ class GpuSetsOnTrial(GpuSets):
 
     def fits(self, needs: GpuNeeds, size: int, rows: Int64, *, empty: bool = False) -> RowFits:
         """Return how many pods of ``size`` GPUs fit on rows; none where it is not known which GPUs come free."""
-        found = super().fits(needs, size, rows, empty=empty)
+        row_fits = super().fits(needs, size, rows, empty=empty)
         if empty or not (self._gone or self._come):
-            return found
+            return row_fits
         changed = np.flatnonzero(np.isin(rows, np.array([*self._gone, *self._come], np.int64))).tolist()
         unknown = [index for index in changed if not self._is_known(needs, int(rows[index]))]
         if not unknown:
-            return found
-        of_row = found.of_row.copy()
-        of_row[unknown] = len(found.fits)
-        return RowFits([*found.fits, GpuFit(0, 0, 0)], [*found.kinds, _NO_KIND], of_row)
+            return row_fits
+        of_row = row_fits.of_row.copy()
+        of_row[unknown] = len(row_fits.fits)
+        return RowFits([*row_fits.fits, GpuFit(0, 0, 0)], [*row_fits.kinds, _NO_KIND], of_row)
 
     def _is_known(self, needs: GpuNeeds, row: int) -> bool:
         """Return whether the free GPUs of a row are known as well as a pod needs to know them.
@@ -154,8 +154,8 @@ class GpuSetsOnTrial(GpuSets):
         super()._notice_changes()
 
     def _pods_on(self, row: int) -> list[str]:
-        gone = self._gone.get(row, {})
-        return [uid for uid in super()._pods_on(row) if uid not in gone]
+        departed = self._gone.get(row, {})
+        return [uid for uid in super()._pods_on(row) if uid not in departed]
 
     def _count_free(self, row: int) -> int:
         gpus, free = self.hardware.of(row), self._count_without_gone(row)

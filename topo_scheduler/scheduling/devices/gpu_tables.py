@@ -142,7 +142,7 @@ class GpuTables:
         for pod in running:
             later += self.offers[(free ^ sets) | pod]
         order = np.lexsort((-self._own[sets], -later))
-        return next((found for found in sets[order].tolist() if accepts(found)), chosen)
+        return next((choice for choice in sets[order].tolist() if accepts(choice)), chosen)
 
     def _sets(self, size: int) -> Int64:
         """Return all sets of a size."""

@@ -19,11 +19,11 @@ class KnownChoices:
         self._known: dict[object, list[list[_GrantedPosition]] | None] = {}
 
     def choose(
-        self, key: object, pools: Sequence[Pool], search: Callable[[], Granted | None], most: int
+        self, key: object, pools: Sequence[Pool], search: Callable[[], Granted | None], max_kept: int
     ) -> Granted | None:
         """Return what is known for a key, as devices of these pools; else what a search finds.
 
-        ``most``: results that are kept; with one more, the others are dropped.
+        ``max_kept``: results that are kept; with one more, the others are dropped.
         """
         if key in self._known:
             known = self._known[key]
@@ -31,7 +31,7 @@ class KnownChoices:
                 return None
             return [[_grant(pools, position) for position in of_claim] for of_claim in known]
         granted = search()
-        if len(self._known) >= most:
+        if len(self._known) >= max_kept:
             self._known.clear()
         self._known[key] = None if granted is None else [_positions(pools, of_claim) for of_claim in granted]
         return granted
@@ -44,10 +44,10 @@ def _grant(pools: Sequence[Pool], position: _GrantedPosition) -> Grant:
 
 def _positions(pools: Sequence[Pool], grants: Iterable[Grant]) -> list[_GrantedPosition]:
     numbers = {pool.id: number for number, pool in enumerate(pools)}
-    found: list[_GrantedPosition] = []
+    positions: list[_GrantedPosition] = []
     for grant in grants:
         number = numbers[grant.device.id[:2]]
         layout = pools[number].layout
         assert layout is not None
-        found.append((grant.query, number, layout.positions[grant.device.id[2]], grant.part))
-    return found
+        positions.append((grant.query, number, layout.positions[grant.device.id[2]], grant.part))
+    return positions

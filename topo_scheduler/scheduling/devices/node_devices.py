@@ -119,9 +119,9 @@ class _KnownCandidates:
         self._known.move_to_end(key)
         return known[2]
 
-    def put(self, key: tuple[PodClaims, str], version: object, fits: _Fits, found: DeviceCandidates) -> None:
+    def put(self, key: tuple[PodClaims, str], version: object, fits: _Fits, candidates: DeviceCandidates) -> None:
         """Keep the matching devices of a node; those used longest ago are dropped."""
-        self._known[key] = version, fits.queries, found
+        self._known[key] = version, fits.queries, candidates
         self._known.move_to_end(key)
         if len(self._known) > MAX_NODE_CANDIDATES:
             self._known.popitem(last=False)
@@ -270,8 +270,8 @@ class NodeDevices:
             fits = self._fits[claims] = replace(original, by_node=dict(original.by_node))
         if fits is None or fits.classes_version != self.inventory.classes_version:
             fits = self._fits[claims] = self._new_fits(claims)
-            most = max(MIN_CLAIM_SETS, min(MAX_CLAIM_SETS, MAX_NODE_FITS // max(1, len(self._nodes))))
-            while len(self._fits) > most:
+            max_kept = max(MIN_CLAIM_SETS, min(MAX_CLAIM_SETS, MAX_NODE_FITS // max(1, len(self._nodes))))
+            while len(self._fits) > max_kept:
                 self._fits.popitem(last=False)
         self._fits.move_to_end(claims)
         return fits

@@ -94,15 +94,15 @@ def survey_requests(
     Raises:
         ClaimQueryError: a claim can't be allocated on any node as it is.
     """
-    found = []
+    surveys = []
     for claim, key in zip(claims, keys, strict=True):
         if devices.inventory.allocation_of(key) is not None:
             continue
         query = devices.query(claim)
-        found += [
+        surveys += [
             _request(devices, key, query, alternative, rows) for request in query.requests for alternative in request
         ]
-    return found
+    return surveys
 
 
 def _request(

@@ -28,17 +28,17 @@ def close_gpu_shortage(planner: Planner, ask: PlacementQuery) -> str:
         return ""
     if not len(rows):
         return ""
-    found, causes = sets.fits(needs, cls.gpus, rows), sets.shortages(needs, cls.gpus, rows)
+    row_fits, causes = sets.fits(needs, cls.gpus, rows), sets.shortages(needs, cls.gpus, rows)
     ranked = [
         (fit.most, fit.free, -index)
-        for index, fit in enumerate(found.fits[number] for number in found.of_row.tolist())
+        for index, fit in enumerate(row_fits.fits[number] for number in row_fits.of_row.tolist())
         if causes[index]
     ]
     if not ranked:
         return ""
-    most, _, negative = max(ranked)
+    close_gpus, _, negative = max(ranked)
     best, cause = int(rows[-negative]), causes[-negative]
     gpus = sets.hardware.of(best)
     text = name_of_links(gpus.vendor if gpus is not None else "", closeness_text(needs))
-    of_best = f"{nodes.names[best]} has {cause}" if most else f"of those of {nodes.names[best]} {cause}"
+    of_best = f"{nodes.names[best]} has {cause}" if close_gpus else f"of those of {nodes.names[best]} {cause}"
     return f"No node has {counted(cls.gpus, 'free GPU')} that are {text}: {of_best}"

@@ -9,7 +9,7 @@ from topo_scheduler.api.text import counted, plural
 from topo_scheduler.scheduling.explaining.close_gpus import close_gpu_shortage
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, most_held
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained, most_held
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.model.second_tree import convert_query
@@ -65,7 +65,7 @@ def domain_reasons(
     depth = domain_depth(layout, rule)
     size, unit = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
     # For a constrained gang only an upper bound is known.
-    holds = "holds at most" if is_tied(ask.groups) else "holds"
+    holds = "holds at most" if is_constrained(ask.groups) else "holds"
     return tuple(
         (layout.domain_path(depth, int(index)), f"{holds} {int(held[index]) // size} of {ask.members // size} {unit}")
         for index in order
@@ -79,7 +79,7 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
         return f"{close}."
     if failure.sentence:
         text = f"{failure.sentence[0].upper()}{failure.sentence[1:]}"
-        if rule is None or ask.running or not is_tied(ask.groups):
+        if rule is None or ask.running or not is_constrained(ask.groups):
             return f"{text}."
         layout = seen_by(ask, layout)
         held = _domain_members(planner, ask, layout, rule)
@@ -88,7 +88,7 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
         return ""
     gpus = ask.groups[0][0].gpus if len(ask.groups) == 1 else 0
     gpus_text = f" of {counted(gpus, 'GPU')}" if gpus else ""
-    split = ask.in_segments and not in_one_piece(ask, layout) and not is_tied(ask.groups)
+    split = ask.in_segments and not in_one_piece(ask, layout) and not is_constrained(ask.groups)
     layout = seen_by(ask, layout)
     segments = f" in segments of {ask.segment}" if ask.segment > 1 else " in segments" if ask.in_segments else ""
     members_text = f"{counted(ask.members, 'pod')}{gpus_text}{segments}"
@@ -100,7 +100,7 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
         domains_text = f"1 {in_words(rule.domain, layout)}"
     one_model = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
     need_text = f"The gang needs {domains_text} with room for {members_text}{one_model}{planner.limits_for(ask).within}"
-    shortage_text = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
+    shortage_text = shortage(planner, ask, layout, rule) if not is_constrained(ask.groups) else ""
     if (
         split
         and (BLOCK in shortage_text or not shortage_text)
@@ -124,7 +124,7 @@ def _most_free(layout: Layout, rule: SizeRule, held: Int64, at_most: str = "") -
 
 def _domain_members(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
     """Return the members that each domain takes now in as many leaves as the rule allows (int64[domains])."""
-    if is_tied(ask.groups):
+    if is_constrained(ask.groups):
         return most_held(planner, ask, layout, domain_depth(layout, rule), rule.leaves)
     views = planner.views_for(ask)
     held: Int64 = np.max([_domain_members_of_view(planner, view, ask, layout, rule) for view in views], axis=0)

@@ -35,7 +35,7 @@ from topo_scheduler.scheduling.instructions import (
     reference,
 )
 from topo_scheduler.scheduling.intake.pending import worded
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
@@ -446,7 +446,7 @@ def reason_of(what_if: WhatIf, ask: PlacementQuery, decision: Decision, rule: Si
     """Return the dominant reason: the first sentence of the decision, or the free GPUs for a single pod."""
     if decision.sentence:
         return decision.sentence
-    if rule is None or is_tied(ask.groups):
+    if rule is None or is_constrained(ask.groups):
         return decision.message
     if text := shortage(what_if.planner, ask, what_if.seen_by(ask), rule):
         return f"{text}."

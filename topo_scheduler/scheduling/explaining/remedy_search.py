@@ -17,7 +17,7 @@ from topo_scheduler.api.annotations import PLACEMENT, REQUIRED_LEVEL, Enforcemen
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.remedies import Remedy, RemedyCost, RemedyKind, Scene
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.rules.demands import DroppableDemand, demands_of
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.pods.workloads import Member, Workload
@@ -177,7 +177,7 @@ def reduced(scene: Scene, size: int) -> tuple[Workload, list[Member]]:
 def _upper_bound(scene: Scene) -> int:
     """Return how many members fit on the nodes regardless of domains: an upper bound."""
     groups = scene.ask.groups
-    if len(groups) > 1 or is_tied(groups):
+    if len(groups) > 1 or is_constrained(groups):
         return len(scene.members)
     return int(scene.what_if.planner.views.get(replace(groups[0][0], caps=())).fit.sum())
 

@@ -98,7 +98,7 @@ class Arrivals:
 
     def begin(self) -> None:
         """Note that all pods are listed and the first decision follows."""
-        self._outcomes.half.begin()
+        self._outcomes.partially_bound.begin()
         for workload in self._workloads.listed():
             self.touch(workload)
         self._world.inventory.consumers.all_listed(self._exists)
@@ -216,8 +216,8 @@ class Arrivals:
 
     def withdraw(self, uid: str) -> None:
         """Withdraw a decided pod that is about to be deleted, if it was not read again since."""
-        if (gone := self.why_gone(uid)) and (membership := self._workloads.of_pod(uid)) is not None:
-            membership[1].withdrawn = gone
+        if (reason := self.why_gone(uid)) and (membership := self._workloads.of_pod(uid)) is not None:
+            membership[1].withdrawn = reason
 
     # ------------------------------------------------------------ facts in
 
@@ -274,7 +274,7 @@ class Arrivals:
         self.siblings.drop(uid)
         self._emitted.drop(uid)
         if workload is not None:
-            self._outcomes.half.may_lack_marks(workload)
+            self._outcomes.partially_bound.may_lack_marks(workload)
         return workload
 
     def _speak(self, workload: Workload, now: float) -> None:
@@ -392,12 +392,12 @@ class Arrivals:
         above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
         above += [*watched_names(pod), *watched_claims(pod, self._world.inventory)]
         self._pods.put(pod, above)
-        gone = self._gone(pod, lineage)
+        reason = self._gone(pod, lineage)
         if membership is not None and membership[1].stage is Stage.ASSUMED:
-            membership[1].withdrawn = gone
+            membership[1].withdrawn = reason
             return  # the decision stands, unless the bind fails
-        if gone:
-            self._leave_out(pod, above, gone, now)
+        if reason:
+            self._leave_out(pod, above, reason, now)
             return
         if lineage is None:
             self._unresolved[uid] = pod
@@ -504,8 +504,10 @@ class Arrivals:
                     self._speak(workload, now)
 
     def _bound(self, pod: Pod, now: float) -> None:
-        there = self._created_there(pod)
-        changed, problems = self._world.bound(pod, created_there=there, believed=not (self.deciding and there))
+        created_there = self._created_there(pod)
+        changed, problems = self._world.bound(
+            pod, created_there=created_there, believed=not (self.deciding and created_there)
+        )
         self._out += [LogWarning(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
         self._rereading.drop(pod.metadata.uid)
@@ -635,7 +637,7 @@ class Arrivals:
             size = size_of(membership[0]) if membership else 0
             self._world.ended(pod, entry, cls, now, size)
             if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
-                self._outcomes.half.succeeded(gang, finished_at(pod))
+                self._outcomes.partially_bound.succeeded(gang, finished_at(pod))
             self.deleted(uid, now, succeeded=pod.status.phase == "Succeeded")
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:

@@ -11,7 +11,7 @@ from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
 from topo_scheduler.state.pods.compute_domains import compute_domain_of
 
-MAX_CONSUMERS = 256
+MAX_CONSUMER_PODS = 256
 """Pods for which Kubernetes lets one claim be reserved."""
 
 
@@ -138,7 +138,7 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
     if claim.metadata.deletion_timestamp is not None:
         return f'resourceclaim "{name}" is being deleted'
     if not _may_reserve(pod, claim):
-        return f'resourceclaim "{name}" is reserved for {MAX_CONSUMERS} pods already, which is the most'
+        return f'resourceclaim "{name}" is reserved for {MAX_CONSUMER_PODS} pods already, which is the most'
     if generated and entry.resource_claim_template_name and (domain := compute_domain_of(claim.spec)):
         read.compute_domains[entry.resource_claim_template_name] = domain
     # Replacements of a bound pod get claims of their own.
@@ -150,7 +150,7 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
 
 def _may_reserve(pod: Pod, claim: ResourceClaim) -> bool:
     reserved = claim.status.reserved_for
-    return len(reserved) < MAX_CONSUMERS or any(entry.uid == pod.metadata.uid for entry in reserved)
+    return len(reserved) < MAX_CONSUMER_PODS or any(entry.uid == pod.metadata.uid for entry in reserved)
 
 
 def _is_stale(pod: Pod, claim: ResourceClaim, key: ClaimKey, inventory: DeviceInventory, *, generated: bool) -> bool:

@@ -74,7 +74,7 @@ def removals(pod: Pod, left: Iterable[ClaimKey], inventory: DeviceInventory) -> 
         claim = inventory.claims[key] if key in owned else None
         meta = claim.metadata if claim is not None else None
         if meta is not None and meta.deletion_timestamp and DELETE_PROTECTION not in meta.finalizers:
-            continue  # whoever added other finalizers removes them
+            continue  # the controllers of other finalizers remove them
         writes.append(deletion_of(key, claim, pod_entry))
     return writes
 

@@ -310,13 +310,13 @@ def _too_large(size: int, job: Job | None) -> str:
     if job is None:
         return ""
     spec = job.spec
-    most = spec.parallelism if spec.completions is None else min(spec.parallelism, spec.completions)
-    if size <= most:
+    max_pods = spec.parallelism if spec.completions is None else min(spec.parallelism, spec.completions)
+    if size <= max_pods:
         return ""
     completions = "" if spec.completions is None else f" and completions {spec.completions}"
     return (
-        f"its Job makes at most {most} at once, by parallelism {spec.parallelism}{completions}; write a"
-        f" {GANG_SIZE} of at most {most}, or raise these"
+        f"its Job makes at most {max_pods} at once, by parallelism {spec.parallelism}{completions}; write a"
+        f" {GANG_SIZE} of at most {max_pods}, or raise these"
     )
 
 

@@ -36,9 +36,9 @@ class Leaving:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def why(self, namespace: str, gone: str) -> str:
-        """Return why a pod is about to be deleted: its namespace is, or else ``gone``, the reason from its owners."""
-        return f"namespace {namespace} is being deleted" if namespace in self._namespaces else gone
+    def why(self, namespace: str, owner_reason: str) -> str:
+        """Return why a pod is about to be deleted: its namespace is, or else ``owner_reason``, from its owners."""
+        return f"namespace {namespace} is being deleted" if namespace in self._namespaces else owner_reason
 
     def put(self, pod: PodRef, why: str, now: float) -> None:
         """Record a pod that is about to be deleted, and why."""

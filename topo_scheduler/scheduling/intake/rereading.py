@@ -22,7 +22,7 @@ PODS_AT_ONCE: Final = 100_000
 """Ordinary pods of a namespace that are read again without a rest: about five seconds of a core."""
 PODS_A_SECOND: Final = 4_000
 """Ordinary pods of a namespace that are read again in the long run: a fifth of a core."""
-QUEUED_PER_POD: Final = 32
+QUEUED_PODS_PER_READ: Final = 32
 """Pods that are queued in the time in which one is read: a pod may be below dozens of objects that are edited."""
 PODS_AFTER_REST: Final = 400
 """Pods that may be read after each rest, so that steps are not due for single pods."""
@@ -44,7 +44,7 @@ class ReadPace:
         self._shares: OrderedDict[str, _Share] = OrderedDict()
 
     def take(self, namespace: str, now: float, pods: float = 1) -> None:
-        """Count ordinary pods that are read; of those that are only queued `QUEUED_PER_POD` count as one."""
+        """Count ordinary pods that are read; of those that are only queued `QUEUED_PODS_PER_READ` count as one."""
         share = self._shares.setdefault(namespace, _Share(PODS_AT_ONCE, now))
         self._shares.move_to_end(namespace)
         if len(self._shares) > MAX_NAMESPACES:
@@ -83,7 +83,7 @@ class Rereading:
 
     def put_below(self, pods: Collection[Pod], namespace: str, now: float) -> None:
         """Queue the pods of a namespace below an object that changed; that counts as reading some of them."""
-        self._pace.take(namespace, now, len(pods) / QUEUED_PER_POD)
+        self._pace.take(namespace, now, len(pods) / QUEUED_PODS_PER_READ)
         for pod in pods:
             self.put(pod)
 

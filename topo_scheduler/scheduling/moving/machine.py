@@ -33,7 +33,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.disruption_budgets import DisruptionLimit
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -341,7 +341,7 @@ class Moving:
 
     def _candidates(self, workload: Workload) -> Generator[None, None, Candidates]:
         budgets = self._preempting.budgets
-        rows: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
+        rows: list[tuple[VictimInfo, int, Amounts, Profile | None, DisruptionLimit | None]] = []
         for count, (uid, entry) in enumerate(list(self._world.ledger.items())):
             if count % PODS_PER_PART == PODS_PER_PART - 1:
                 yield

@@ -31,7 +31,7 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.topology.fabric import Layout
 
 EXHAUSTIVE_CANDIDATES: Final = 10
@@ -221,7 +221,7 @@ def by_domain(
 # ---------------------------------------------------------------- targets of the moves
 
 
-_NO_OCCUPANT: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+_NO_OCCUPANT: Final = VictimInfo("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
 def as_candidates(

@@ -29,12 +29,12 @@ def replacement_query(
     groups, _, _ = attempts.groups(workload, members)
     groups = _in_exchange(world, groups, rows)
     query = attempts.ask(workload, groups, (), world.layout)
-    gone = {member.uid for member in members}
+    replaced = {member.uid for member in members}
     row_of = world.nodes.row_of
     running = [
         row_of[member.node]
         for member in workload.members.values()
-        if member.stage is not Stage.PENDING and member.uid not in gone and member.node in row_of
+        if member.stage is not Stage.PENDING and member.uid not in replaced and member.node in row_of
     ]
     return groups, replace(query, running=sorted(running))
 

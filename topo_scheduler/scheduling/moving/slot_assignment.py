@@ -33,17 +33,17 @@ from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.topology.fabric import Layout
 
 MAX_OTHER_NODES: Final = 4
 """Nodes that a pod is tried on, beside those where devices come free."""
-MAX_TRIES: Final = 256
+MAX_TRIED_PODS: Final = 256
 """Pods with devices that one assignment tries on nodes at most."""
 TRY_OPERATIONS: Final = 200
 """Operations of one try, apart from the search for devices."""
 
-_NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+_NOBODY: Final = VictimInfo("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class _JointAssignment:
         request = self._requests[position]
         for row in self._rows(request, first=position == 0):
             for allocations, devices in self._options(request, row):
-                if self._tries >= MAX_TRIES:
+                if self._tries >= MAX_TRIED_PODS:
                     return None
                 self._tries += 1
                 charge(TRY_OPERATIONS)

@@ -27,13 +27,13 @@ from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Layout
 
-MAX_SLOT_MOVES: Final = 2
+MAX_MOVED_PODS: Final = 2
 """Pods that one plan moves at most."""
 MAX_NODES: Final = 256
 """Nodes whose pods may move in one search, those with the fewest such pods first."""
 MAX_PODS: Final = 2048
 """Pods that one search considers, those that hold the least first."""
-MAX_OPENERS: Final = 64
+MAX_OPENING_PODS: Final = 64
 """Pods that make room alone, but have no other place, for which the search lets a second pod move."""
 MAX_PAIRS: Final = 4096
 """Sets of two pods that one search checks."""
@@ -111,12 +111,12 @@ class _SlotMoves:
         """Try sets of one pod, then sets of two."""
         singles = ((holder,) for holder in holders)
         plan = yield from self._first(singles)
-        if plan is not None or self._task.max_moves < MAX_SLOT_MOVES:
+        if plan is not None or self._task.max_moves < MAX_MOVED_PODS:
             return plan
         beside = self._beside(holders)
         chained = (
             (opener, other)
-            for opener in self._openers[:MAX_OPENERS]
+            for opener in self._openers[:MAX_OPENING_PODS]
             for other in holders
             if other.number != opener.number and other.row != opener.row
         )
@@ -144,11 +144,11 @@ class _SlotMoves:
                 and view.empty_fit[pod.row] > 0
             ):
                 by_row.setdefault(pod.row, []).append(number)
-        found: list[SlotHolder] = []
+        holders: list[SlotHolder] = []
         for row in sorted(by_row, key=lambda row: (len(by_row[row]), row))[:MAX_NODES]:
-            found += self._holders_on(trial, row, by_row[row])
-        found.sort(key=lambda holder: (holder.weight, holder.number))
-        return found[:MAX_PODS]
+            holders += self._holders_on(trial, row, by_row[row])
+        holders.sort(key=lambda holder: (holder.weight, holder.number))
+        return holders[:MAX_PODS]
 
     def _holders_on(self, trial: Trial, row: int, numbers: Sequence[int]) -> list[SlotHolder]:
         inventory, devices = trial.inventory, trial.devices
@@ -160,7 +160,7 @@ class _SlotMoves:
             device.id: device for pool in pools for device in (*pool.devices, *pool.others)
         }
         charge(CHECK_OPERATIONS + len(published) // 2)
-        found = []
+        holders = []
         for number in numbers:
             uid = self._task.candidates.pods[number].occupant.uid
             claims = list(inventory.consumers.claims_of(uid))
@@ -179,8 +179,8 @@ class _SlotMoves:
                 ),
                 Fraction(0),
             )
-            found.append(SlotHolder(number, row, int(weight * _UNIT)))
-        return found
+            holders.append(SlotHolder(number, row, int(weight * _UNIT)))
+        return holders
 
     @staticmethod
     def _beside(holders: Sequence[SlotHolder]) -> Iterator[tuple[SlotHolder, SlotHolder]]:

@@ -7,7 +7,7 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.moving.replacement_query import GoneError, Groups, replacement_query
 from topo_scheduler.scheduling.moving.slot_assignment import PodToSeat
-from topo_scheduler.scheduling.moving.slot_moves import MAX_SLOT_MOVES, SlotTask, plan_slot_moves
+from topo_scheduler.scheduling.moving.slot_moves import MAX_MOVED_PODS, SlotTask, plan_slot_moves
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.freed_devices import choose_freed
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -49,7 +49,7 @@ class SlotSearch:
 
         Args:
             now: seconds.
-            max_moves: pods that may move at most; never more than `MAX_SLOT_MOVES`.
+            max_moves: pods that may move at most; never more than `MAX_MOVED_PODS`.
 
         Raises:
             GoneError: a candidate has disappeared.
@@ -80,8 +80,8 @@ class SlotSearch:
             entry = self._world.ledger.get(pod.occupant.uid)
             return entry is not None and not entry.created_there
 
-        most = min(max_moves, MAX_SLOT_MOVES)
-        task = SlotTask(trial, layout, wanted, self._candidates, chosen_here, self._again, permits, now, most)
+        max_slot_moves = min(max_moves, MAX_MOVED_PODS)
+        task = SlotTask(trial, layout, wanted, self._candidates, chosen_here, self._again, permits, now, max_slot_moves)
         return (yield from plan_slot_moves(task))
 
     def _again(self, number: int) -> PodToSeat:

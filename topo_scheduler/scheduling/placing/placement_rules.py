@@ -153,14 +153,14 @@ def _needed(context: PlanningContext, query: PlacementQuery, layout: Layout) -> 
     layout = seen_by(query, layout)
     query = replace(query, within=min(query.within, layout.depth))
     task = PlanningTask(context, query, layout)
-    if constrained_gang.is_tied(query.groups):
+    if constrained_gang.is_constrained(query.groups):
         rule = constrained_gang.rule_of(task)
     elif query.segments.parts:
         rule = heterogeneous_gang.rule_of(task, heterogeneous_gang.variants(context, query))
     else:
         rule, _ = context.rule(context.views_for(query), query, layout)
     nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (query.total, len(layout.paths))
-    if len(query.groups) > 1 and not constrained_gang.is_tied(query.groups):
+    if len(query.groups) > 1 and not constrained_gang.is_constrained(query.groups):
         mixed_rule = heterogeneous_gang.rule_of(task, heterogeneous_gang.variants(context, query))
         nodes = mixed_rule.nodes if mixed_rule is not None else query.total
     return nodes, leaves

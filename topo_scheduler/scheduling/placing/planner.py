@@ -11,7 +11,7 @@ import numpy as np
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import plan_within_links
 from topo_scheduler.scheduling.placing.checks.unknown_gpus import unknown_gpus
 from topo_scheduler.scheduling.placing.checks.unknown_models import unknown_models
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, plan_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained, plan_constrained
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import plan_mixed
 from topo_scheduler.scheduling.placing.heterogeneous.segment_replacement import plan_uneven_segment_repair
@@ -114,8 +114,8 @@ class Planner(PlanningContext):
         task = PlanningTask(self, query, layout, now)
         if query.in_segments and (problem := segment_error(query)):
             return PlacementFailure(problem)
-        if query.gang and is_tied(query.groups):
-            return plan_tied(task)
+        if query.gang and is_constrained(query.groups):
+            return plan_constrained(task)
         if len(query.groups) > 1 or query.segments.parts:
             if query.segments.parts and query.running:
                 return plan_uneven_segment_repair(task)

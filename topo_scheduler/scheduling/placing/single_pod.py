@@ -11,7 +11,7 @@ from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.small_pods import FGD
 from topo_scheduler.scheduling.extensions.extension import WHOLE
 from topo_scheduler.scheduling.extensions.gradient import kernels
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
@@ -114,7 +114,7 @@ def gpu_share_error(query: PlacementQuery) -> str:
     """Return why a gang that asks for shares of GPUs can't be placed, or an empty string."""
     if not query.gang or not any(cls.share for cls, _ in query.groups):
         return ""
-    if len(query.groups) == 1 and not is_tied(query.groups):
+    if len(query.groups) == 1 and not is_constrained(query.groups):
         return ""
     return (
         "its pods request shares of GPUs, which a gang with different requests or inter-pod constraints does not"

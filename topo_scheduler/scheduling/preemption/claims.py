@@ -23,7 +23,7 @@ from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.preemption.spared import Pause, SparedVictims
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
-from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
+from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 SLACK_SECONDS: Final = 30.0
@@ -105,15 +105,15 @@ class PreemptionClaims:
     def _allocated(self, claim: PreemptionClaim) -> list[ClaimKey]:
         """Return the ResourceClaims that Kubernetes has yet to deallocate, as only pods that are gone use them."""
         inventory = self._world.inventory
-        gone = {*claim.victims, *inventory.consumers.departed}
+        departed = {*claim.victims, *inventory.consumers.departed}
         known = ((key, inventory.claims.get(key), uid) for key, uid in claim.devices.items())
         return [
             key
-            for key, found, uid in known
-            if found is not None
-            and found.metadata.uid == uid
-            and found.status.allocation is not None
-            and inventory.consumers.is_freed_without(found, gone)
+            for key, resource_claim, uid in known
+            if resource_claim is not None
+            and resource_claim.metadata.uid == uid
+            and resource_claim.status.allocation is not None
+            and inventory.consumers.is_freed_without(resource_claim, departed)
         ]
 
     def give_up_devices(self, claim: PreemptionClaim) -> bool:
@@ -313,7 +313,7 @@ class PreemptionClaims:
         nodes = {m.uid: nomination.node for m in members if (nomination := self._nominations.get(m.uid)) is not None}
         if not nodes:
             return None
-        going: list[Occupant] = []
+        going: list[VictimInfo] = []
         ledger, wall = self._world.ledger, now + self._world.epoch
         for node in sorted(set(nodes.values())):
             for uid in sorted(ledger.on_node(node)):
@@ -385,7 +385,7 @@ class PreemptionClaims:
 
     # ------------------------------------------------------------ internals
 
-    def _until(self, victims: Iterable[Occupant], now: float) -> float:
+    def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
         """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are
         not.
         """

@@ -154,19 +154,19 @@ class Clearing:
         first, last = int(self._first[row]), int(self._last[row])
         return [first + int(number) for number in np.flatnonzero(taken[at : at + last - first])]
 
-    def _fits(self, gone: Bool) -> Int64:
+    def _fits(self, evicted: Bool) -> Int64:
         """Return how many members fit on each row without some candidates (int64[rows])."""
         charge_rows(self._free.size)
         free = self._free
-        if gone.any():
+        if evicted.any():
             free = free.copy()
-            np.add.at(free, self._pods.row[gone], self._amounts[gone])
+            np.add.at(free, self._pods.row[evicted], self._amounts[evicted])
         fit = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
         return np.where(self._usable, fit, 0).astype(np.int64)
 
-    def _fits_at_most(self, gone: Bool) -> Int64:
+    def _fits_at_most(self, evicted: Bool) -> Int64:
         """Return the same, or more where the exact number would take long to compute."""
-        return self._fits(gone)
+        return self._fits(evicted)
 
     # ------------------------------------------------------------ a gang
 
@@ -298,9 +298,9 @@ class Clearing:
         forced = [
             number for gang in sorted(broken or ()) if self._rule[gang] != OPEN for number in pods.gangs[gang].members
         ]
-        gone = np.zeros(len(pods.pods), np.bool_)
-        gone[forced] = True
-        fit_now, fit_most = self._fits(gone), self._fits_at_most(gone | allowed)
+        evicted = np.zeros(len(pods.pods), np.bool_)
+        evicted[forced] = True
+        fit_now, fit_most = self._fits(evicted), self._fits_at_most(evicted | allowed)
         table: list[list[int]] = []
         where: list[tuple[int, int]] = []
         rows: list[int] = []
@@ -312,11 +312,11 @@ class Clearing:
         ).astype(np.int64)
         free, none_forced = self._free, self._forced
         if forced:
-            self._free, self._forced = free.copy(), gone
-            np.add.at(self._free, pods.row[gone], self._amounts[gone])
+            self._free, self._forced = free.copy(), evicted
+            np.add.at(self._free, pods.row[evicted], self._amounts[evicted])
         try:
             slack = np.full(len(pods.gangs), _UNBREAKABLE, np.int64)
-            taken, at, cost = self._cheapest(wanted, members, allowed & ~gone, slack)
+            taken, at, cost = self._cheapest(wanted, members, allowed & ~evicted, slack)
         finally:
             self._free, self._forced = free, none_forced
         number = 0
@@ -370,7 +370,7 @@ class Clearing:
             cost = (int(broken[line]), int(seconds[line]), int(size[line]))
             if solutions >= MAX_NODES or (solutions and cost != last):
                 return
-            victims = [number for number, gone in zip(inside, taken[line].tolist(), strict=True) if gone]
+            victims = [number for number, is_victim in zip(inside, taken[line].tolist(), strict=True) if is_victim]
             if self._pods.closed(victims) is not None:
                 solutions, last = solutions + 1, cost
                 yield victims

@@ -26,7 +26,7 @@ def holders_of_close_sets(
         return []
     row = int(candidates.row[place[0]])
     held = {number: sets.held_by(candidates.pods[number].occupant.uid) for number in place}
-    found: set[tuple[int, ...]] = set()
+    victim_sets: set[tuple[int, ...]] = set()
     for chosen in sets.close_sets(cls.gpu_needs.closeness(), cls.gpus, row):
         charge(1)
         holders = [number for number, gpus in held.items() if gpus & chosen]
@@ -35,5 +35,5 @@ def holders_of_close_sets(
             missing &= ~held[number]
         closed = candidates.closed(holders) if holders and not missing else None
         if closed:
-            found.add(tuple(closed))
-    return [list(victims) for victims in sorted(found, key=candidates.key)[:MAX_TRIALS_OF_NODE]]
+            victim_sets.add(tuple(closed))
+    return [list(victims) for victims in sorted(victim_sets, key=candidates.key)[:MAX_TRIALS_OF_NODE]]

@@ -68,17 +68,17 @@ class DeviceClearing(Clearing):
 
     # ------------------------------------------------------------ what fits
 
-    def _fits(self, gone: Bool) -> Int64:
-        fits = super()._fits(gone)
+    def _fits(self, evicted: Bool) -> Int64:
+        fits = super()._fits(evicted)
         for row in np.flatnonzero(fits).tolist():
-            inside = np.flatnonzero(gone[self._first[row] : self._last[row]]) + self._first[row]
+            inside = np.flatnonzero(evicted[self._first[row] : self._last[row]]) + self._first[row]
             fits[row] = min(int(fits[row]), self._room.fit(row, tuple(inside.tolist())))
         return fits
 
-    def _fits_at_most(self, gone: Bool) -> Int64:
-        fits = super()._fits(gone)
+    def _fits_at_most(self, evicted: Bool) -> Int64:
+        fits = super()._fits(evicted)
         freed = np.zeros(len(fits), np.int64)
-        np.add.at(freed, self._pods.row[gone], self._room.held[gone])
+        np.add.at(freed, self._pods.row[evicted], self._room.held[evicted])
         for row in np.flatnonzero(fits).tolist():
             fits[row] = min(int(fits[row]), int(self._room.at_most(row, freed[row : row + 1])[0]))
         return fits
@@ -87,10 +87,10 @@ class DeviceClearing(Clearing):
         fits = super()._fits_of_sets(row, pods, taken)
         known: dict[tuple[int, ...], int] = {}
         for number in np.flatnonzero(fits).tolist():
-            gone = tuple(pods[taken[number]].tolist())
-            if gone not in known:
-                known[gone] = self._room.fit(row, gone)
-            fits[number] = min(int(fits[number]), known[gone])
+            evicted = tuple(pods[taken[number]].tolist())
+            if evicted not in known:
+                known[evicted] = self._room.fit(row, evicted)
+            fits[number] = min(int(fits[number]), known[evicted])
         return fits
 
     # ------------------------------------------------------------ one pod
@@ -98,11 +98,11 @@ class DeviceClearing(Clearing):
     def _on_single_nodes(self) -> Iterator[Sequence[int]]:
         inside = np.unique(np.concatenate([region.rows for region in self._regions] or [np.empty(0, np.int64)]))
         rows: list[int] = inside[(self._fit_most[inside] > 0) & (self._fit_now[inside] == 0)].tolist()
-        found = 0
+        options = 0
         for victims in self._best_first(rows):
-            found += 1
+            options += 1
             yield victims
-        if not found and self._room.checks >= MAX_CHECKS:
+        if not options and self._room.checks >= MAX_CHECKS:
             for _, row in sorted((self._least_cost(row), row) for row in rows)[:MAX_REPRIEVED_NODES]:
                 taken = self._reprieved(row, 1, self._allowed, self._pods.slack)
                 if taken is not None:
@@ -112,12 +112,12 @@ class DeviceClearing(Clearing):
         """Yield sets of victims of single nodes that make room, cheapest first."""
         sets: dict[int, _VictimSets] = {}
         first: Cost | None = None
-        found = 0
+        options = 0
         heap: list[tuple[Cost, int, int]] = [(self._least_cost(row), row, -1) for row in rows]
         heapify(heap)
         while heap and self._room.checks < MAX_CHECKS:
             cost, row, number = heappop(heap)
-            if found >= MAX_NODES or (found >= MIN_OPTIONS and cost != first):
+            if options >= MAX_NODES or (options >= MIN_OPTIONS and cost != first):
                 return
             charge(1)
             if number < 0:
@@ -125,7 +125,7 @@ class DeviceClearing(Clearing):
             else:
                 victims = sets[row].at(number)[1]
                 if self._room.fit(row, self._with_forced(row, victims)):
-                    found, first = found + 1, first or cost
+                    options, first = options + 1, first or cost
                     yield victims
                     if cost != first:
                         continue  # of one node, only sets of the least cost differ by nothing but their names
@@ -137,8 +137,8 @@ class DeviceClearing(Clearing):
         pods = slice(int(self._first[row]), int(self._last[row]))
         allowed = self._allowed[pods]
         seconds = np.sort(self._pods.seconds[pods][allowed])
-        most = int(self._room.held[pods][allowed].max(initial=1))
-        count = max(1, -(-self._room.lack(row) // most))
+        max_held = int(self._room.held[pods][allowed].max(initial=1))
+        count = max(1, -(-self._room.lack(row) // max_held))
         return 0, int(seconds[:count].sum()), count, -(1 << 62)
 
     # ------------------------------------------------------------ several members

@@ -73,15 +73,15 @@ class DeviceRoom:
     def _of_claim(self, key: tuple[str, str]) -> list[tuple[str, str, str]]:
         return [] if key in self._inventory.freed else list(self._inventory.devices_of_claim(key))
 
-    def fit(self, row: int, gone: tuple[int, ...]) -> int:
+    def fit(self, row: int, evicted: tuple[int, ...]) -> int:
         """Return how many pods a row has devices for without some candidates, given in ascending order."""
-        gone = tuple(number for number in gone if self.held[number])
-        key = row, gone
+        evicted = tuple(number for number in evicted if self.held[number])
+        key = row, evicted
         known = self._known.get(key)
         if known is None:
             charge(CHECK_OPERATIONS)
             self.checks += 1
-            uids = [self._uids[number] for number in gone]
+            uids = [self._uids[number] for number in evicted]
             self._inventory.leave(uids)
             try:
                 known = self._known[key] = self._fit(row).now

@@ -18,7 +18,7 @@ from topo_scheduler.api.objects import DisruptionBudget, Pod
 from topo_scheduler.api.text import counted, few_for
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FORGIVEN_SECONDS, Activity, explained, failure_of, pause_of
-from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
+from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
@@ -110,7 +110,7 @@ class Preempting:
         attempts: Attempts,
         nominations: Nominations,
         replacements: Replacements,
-        half_gangs: HalfGangs,
+        partially_bound: PartiallyBoundGangs,
         spec: PreemptionSpec,
     ) -> None:
         """Set up without claims.
@@ -122,7 +122,7 @@ class Preempting:
             attempts: makes decisions.
             nominations: all nominations.
             replacements: seats for pods that do not exist yet. They count as nominations do.
-            half_gangs: seats for members of partially bound gangs, which count in the same way.
+            partially_bound: seats for members of partially bound gangs, which count in the same way.
             spec: the configuration.
         """
         self.budgets = Budgets()
@@ -130,7 +130,7 @@ class Preempting:
         self._of_others = NominationsOfOthers(world, nominations)
         self._adopted = AdoptedNominations()
         self.replacements = replacements
-        self._half_gangs = half_gangs
+        self._partially_bound = partially_bound
         self.enabled = spec.enabled
         self.ready = True
         """Whether a search for victims can start at once: the code that it needs is compiled."""
@@ -228,7 +228,7 @@ class Preempting:
         own: Mapping[str, object] = workload.members
         if self.replacements:
             own = {**own, **self.replacements.own(workload)}
-        if seats := self._half_gangs.own(workload):
+        if seats := self._partially_bound.own(workload):
             own = {**own, **seats}
         return self.nominations.count_for(own, workload.priority, workload.id)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.clearing import VictimSet
 from topo_scheduler.scheduling.preemption.close_victims import holders_of_close_sets
@@ -37,8 +37,8 @@ class _CountedTrial:
         self._trial = trial
         self._ask = ask
         self._candidates = candidates
-        tied = ask.gang and is_tied(ask.groups)
-        self.left = MAX_MEMBER_TRIALS // ask.members if tied else MAX_TRIALS
+        constrained = ask.gang and is_constrained(ask.groups)
+        self.left = MAX_MEMBER_TRIALS // ask.members if constrained else MAX_TRIALS
 
     def __call__(self, victims: Sequence[int]) -> bool:
         if not self.left:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 
 FIRST_PAUSE_SECONDS: Final = 10.0
 """Seconds for which a pod or namespace is not chosen after a failed eviction, doubled each time."""
@@ -32,7 +32,7 @@ class SparedVictims:
         self._pods: dict[str, Pause] = {}
         self._namespaces: dict[str, Pause] = {}
 
-    def failed(self, uid: str, occupant: Occupant | None, now: float, *, namespace_too: bool = True) -> None:
+    def failed(self, uid: str, occupant: VictimInfo | None, now: float, *, namespace_too: bool = True) -> None:
         """Record that a pod could not be evicted. ``namespace_too``: for a reason that other pods there may share."""
         pause = self._pods.setdefault(uid, Pause())
         pause.times += 1

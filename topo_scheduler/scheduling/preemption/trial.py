@@ -36,7 +36,7 @@ PODS_PER_PART: Final = 1024
 
 @dataclass(slots=True)
 class DepartingPods:
-    """Pods that leave a trial one after the other. ``gone`` is how many have left.
+    """Pods that leave a trial one after the other. ``left`` is how many have left.
 
     ``rows``, ``columns`` and ``held`` describe each resource that each pod holds (int64[n] each). ``starts`` is the
     range of each pod in them (int64[pods + 1]).
@@ -47,7 +47,7 @@ class DepartingPods:
     columns: Int64
     held: Int64
     starts: Int64
-    gone: int = 0
+    left: int = 0
 
 
 def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, DepartingPods]:
@@ -179,23 +179,25 @@ class Trial:
 
     def place_without(self, pods: Iterable[Candidate], ask: PlacementQuery) -> Placement | None:
         """Return where a workload would go without these pods. Afterwards the pods are restored."""
-        gone = list(pods)
-        self.remove(gone)
+        departed = list(pods)
+        self.remove(departed)
         try:
             return self.place(ask)
         finally:
-            self.restore(gone)
+            self.restore(departed)
 
     def let_go(self, leaving: DepartingPods, count: int) -> Iterator[None]:
         """Remove the first ``count`` of some pods and restore the others; yields after each part of them."""
-        while (gone := leaving.gone) != count:
+        while (departed := leaving.left) != count:
             low, high = (
-                (gone, min(count, gone + PODS_PER_PART)) if count > gone else (max(count, gone - PODS_PER_PART), gone)
+                (departed, min(count, departed + PODS_PER_PART))
+                if count > departed
+                else (max(count, departed - PODS_PER_PART), departed)
             )
-            change, inside = -1 if count > gone else 1, slice(leaving.starts[low], leaving.starts[high])
+            change, inside = -1 if count > departed else 1, slice(leaving.starts[low], leaving.starts[high])
             self.planner.nodes.charge_each(leaving.rows[inside], leaving.columns[inside], change * leaving.held[inside])
             self._tell(leaving.pods[low:high], change)
-            leaving.gone = high if change < 0 else low
+            leaving.left = high if change < 0 else low
             yield
 
     def _change(self, pods: Iterable[Candidate], change: int) -> None:

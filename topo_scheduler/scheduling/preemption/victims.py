@@ -18,7 +18,7 @@ from topo_scheduler.state.pods.disruption_budgets import Budgets, DisruptionLimi
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.pod_groups import Disruption
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
+from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 
 MAX_SECONDS: Final = 2**30
@@ -43,7 +43,7 @@ class Candidate:
     ``numa`` is what a kubelet aligns for it, for pods that a trial puts on another node.
     """
 
-    occupant: Occupant
+    occupant: VictimInfo
     row: int
     amounts: Amounts
     profile: Profile | None
@@ -170,7 +170,7 @@ def candidates_below(
         usable: bool[rows], nodes that could be used if they were empty. Pods on other nodes do not count as shielded.
         closed: namespaces of which no pod may be chosen for now.
     """
-    evictable: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
+    evictable: list[tuple[VictimInfo, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []
     shielded: Counter[str] = Counter()
     shielded_pods = 0
@@ -198,7 +198,7 @@ def candidates_below(
 
 
 def collect(
-    evictable: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
+    evictable: Sequence[tuple[VictimInfo, int, Amounts, Profile | None, DisruptionLimit | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
     spent: Mapping[str, int],
@@ -212,7 +212,7 @@ def collect(
 
 
 def collecting(
-    evictable: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
+    evictable: Sequence[tuple[VictimInfo, int, Amounts, Profile | None, DisruptionLimit | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
     spent: Mapping[str, int],

@@ -49,9 +49,9 @@ class Order:
         id: ID of the workload.
         namespace: namespace of the workload.
         since: time at which the scheduler first saw its oldest pending pod, in seconds of the engine's clock.
-        half_bound: whether it is a gang of which some members are bound and others are not. These gangs come before all
-            others of their priority, regardless of shares: their bound members hold resources in vain until the other
-            members are bound too.
+        partially_bound: whether it is a gang of which some members are bound and others are not. These gangs come
+            before all others of their priority, regardless of shares: their bound members hold resources in vain until
+            the other members are bound too.
     """
 
     priority: int
@@ -59,12 +59,12 @@ class Order:
     id: str
     namespace: str = ""
     since: float = 0.0
-    half_bound: bool = False
+    partially_bound: bool = False
 
     @property
     def level(self) -> int:
-        """Combines priority and ``half_bound``. Workloads of a higher level come first."""
-        return 2 * self.priority + self.half_bound
+        """Combines priority and ``partially_bound``. Workloads of a higher level come first."""
+        return 2 * self.priority + self.partially_bound
 
 
 @dataclass(frozen=True, slots=True)

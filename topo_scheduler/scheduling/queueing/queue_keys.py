@@ -12,11 +12,11 @@ def order_of(workload: Workload) -> Order:
         since = single.enqueued if single.stage is Stage.PENDING else 0.0
         return Order(workload.priority, single.created, workload.id, workload.namespace, since)
     since = min((member.enqueued for member in workload.members.values() if member.stage is Stage.PENDING), default=0.0)
-    half_bound_first = half_bound(workload) and (workload.resumed or not workload.bound_earlier)
-    return Order(workload.priority, workload.created, workload.id, workload.namespace, since, half_bound_first)
+    partially_bound_first = is_partially_bound(workload) and (workload.resumed or not workload.bound_earlier)
+    return Order(workload.priority, workload.created, workload.id, workload.namespace, since, partially_bound_first)
 
 
-def half_bound(workload: Workload) -> bool:
+def is_partially_bound(workload: Workload) -> bool:
     """Return whether a gang that never ran with all members has some members bound and others still to be bound."""
     if not workload.gang or workload.complete or not workload.bound or not size_of(workload):
         return False
@@ -27,7 +27,7 @@ def half_bound(workload: Workload) -> bool:
 
 
 def has_begun(workload: Workload) -> bool:
-    """Return whether a gang that never ran with all members has or had bound members. Cheap, unlike `half_bound`."""
+    """Return whether a gang that never ran with all members has or had bound members, which is cheap to know."""
     return workload.gang and not workload.complete and (workload.bound_earlier or workload.progressed > 0)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
-from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
+from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -46,7 +46,7 @@ class Requeuer:
         preempting: Preempting,
         contention: SchedulerContention,
         failure_cache: FailureCache,
-        half: HalfGangs,
+        partially_bound: PartiallyBoundGangs,
     ) -> None:
         self._queue = queue
         self._world = world
@@ -56,7 +56,7 @@ class Requeuer:
         self._preempting = preempting
         self._contention = contention
         self._failure_cache = failure_cache
-        self._half = half
+        self._partially_bound = partially_bound
         self._late: dict[str, deque[str]] = {}
         """Postponed workloads by namespace."""
         self._is_late: set[str] = set()
@@ -80,10 +80,10 @@ class Requeuer:
         pending = workload.at(Stage.PENDING)
         if not pending:
             self._queue.remove(workload.id)
-            self._half.lacks_pods(workload, now)
+            self._partially_bound.lacks_pods(workload, now)
         elif self._queue.place(workload.id) is not Place.BACKOFF:
             if lacking(workload, pending) and not workload.problem:
-                self._half.hindered(workload, now)
+                self._partially_bound.hindered(workload, now)
                 if workload.lacking_since is None:
                     workload.lacking_since = now
                 # While the controller creates the pods of a gang, no event reports each number of missing pods.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.queueing.quotas import MAX_NAMESPACES, Group, QuotaLack, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
@@ -64,7 +64,7 @@ class Sharing:
         access_caps = self._access_caps(namespace) if self._access else ()
         requested: list[Group] = [(cls, len(members)) for cls, members in groups]
         # Placement of members one by one does not count per domain in between.
-        whole = len(requested) > 1 or is_tied(requested)
+        whole = len(requested) > 1 or is_constrained(requested)
         bounds = self._quotas.bounds(namespace, requested, running, whole=whole)
         if not access_caps and bounds is None:
             return list(groups), "", False

@@ -133,7 +133,7 @@ class Choosing:
             return False
         reservation.devices = tuple(chain.from_iterable(nominated(devices).values()))
         beyond = self._world.claimed_gpus.beyond_requests
-        gpus = sum(beyond(cls.amounts, devices.get(one.uid, ())) for cls, members in groups for one in members)
+        gpus = sum(beyond(cls.amounts, devices.get(member.uid, ())) for cls, members in groups for member in members)
         reservation.device_gpus = -(-gpus // WHOLE_GPU)
         return self._may_take(workload, reservation.gpus)
 

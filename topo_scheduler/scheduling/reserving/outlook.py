@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.plan import Ending, Prospect
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, Occupant
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 
 PODS_PER_PART: Final = 512
@@ -60,13 +60,13 @@ def endings_on(
     return dated, undated
 
 
-def _arriving(workloads: Workloads, uid: str) -> Occupant | None:
+def _arriving(workloads: Workloads, uid: str) -> VictimInfo | None:
     """Return the victim information of a pod whose bind is in progress; None if it is unknown."""
     membership = workloads.of_pod(uid)
     if membership is None:
         return None
     member = membership[1]
-    return Occupant(
+    return VictimInfo(
         member.namespace, member.name, uid, member.priority, 0.0, DEFAULT_GRACE_SECONDS, terminating=False, fixed=False
     )
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.regions import regions_for
@@ -74,8 +74,8 @@ class CountingPlanner:
         """A copy on which the devices of the workload are chosen at the end; None if it has no claims."""
         self.ask = ask
         self.layout = layout
-        tied = ask.gang and is_tied(ask.groups)
-        self.left = max(8, 240 // max(1, ask.members)) if tied else MAX_TRIALS
+        constrained = ask.gang and is_constrained(ask.groups)
+        self.left = max(8, 240 // max(1, ask.members)) if constrained else MAX_TRIALS
 
     def place(self) -> Placement | None:
         """Return where the workload would go."""

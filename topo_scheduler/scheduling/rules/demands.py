@@ -70,7 +70,7 @@ def _of_gpus(classes: Sequence[PodClass]) -> Iterator[DroppableDemand]:
     """Yield what the classes require of the GPUs of a node."""
     needs = [cls.gpu_needs for cls in classes if cls.gpu_needs is not None and cls.gpu_needs.required]
     for field, annotation in GPU_DEMANDS.items():
-        asked = [value for one in needs if (value := getattr(one, field)) != getattr(GpuNeeds(), field)]
+        asked = [value for need in needs if (value := getattr(need, field)) != getattr(GpuNeeds(), field)]
         if asked:
             value = str(asked[0]) if field in ("locality", "mig_profile") else ""
             if field == "architectures":

@@ -25,12 +25,12 @@ def needs_close_gpus(cls: PodClass) -> bool:
     return cls.gpu_needs is not None and cls.gpu_needs.required and asks_close_gpus(cls)
 
 
-def wishes_of_gpus(cls: PodClass) -> bool:
+def prefers_gpus(cls: PodClass) -> bool:
     """Return whether a class prefers some GPUs to others."""
     return cls.gpu_needs is not None and not cls.gpu_needs.required
 
 
-def wishes_close_gpus(cls: PodClass) -> bool:
+def prefers_close_gpus(cls: PodClass) -> bool:
     """Return whether a class prefers nodes whose free GPUs are close to each other."""
     return cls.gpu_needs is not None and not cls.gpu_needs.required and asks_close_gpus(cls)
 
@@ -39,8 +39,8 @@ def close_gpu_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empt
     """Return how many pods of a class each row takes with GPUs as close as they ask (int64 of the length of rows)."""
     if context.gpu_sets is None or cls.gpu_needs is None or not len(rows):
         return np.zeros(len(rows), np.int64)
-    found = context.gpu_sets.fits(cls.gpu_needs.closeness(), cls.gpus, rows, empty=empty)
-    return np.array([fit.pods for fit in found.fits], np.int64)[found.of_row]
+    row_fits = context.gpu_sets.fits(cls.gpu_needs.closeness(), cls.gpus, rows, empty=empty)
+    return np.array([fit.pods for fit in row_fits.fits], np.int64)[row_fits.of_row]
 
 
 def close_gpu_rejections(context: FilterContext, cls: PodClass, rows: Int64) -> Iterator[tuple[str, Bool]]:
@@ -87,7 +87,7 @@ def met_wishes(context: FilterContext, cls: PodClass, rows: Int64) -> Int64:
         met.append(right_architecture(nodes, needs, rows))
     if needs.mig_profile:
         met.append(right_profile(nodes, needs, cls, rows))
-    if wishes_close_gpus(cls) and context.gpu_sets is not None:
+    if prefers_close_gpus(cls) and context.gpu_sets is not None:
         strict = replace(cls, gpu_needs=GpuNeeds(needs.locality, needs.bandwidth))
         met.append(close_gpu_limits(context, strict, rows, empty=False) > 0)
     for rows_met in met:

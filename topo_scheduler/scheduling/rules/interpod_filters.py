@@ -254,13 +254,13 @@ def _without(
         return np.ones(len(rows), np.bool_)
 
     special = context.pod_index.special
-    there = special.keys() if len(rows) >= len(special) else [row for row in rows.tolist() if row in special]
-    charge(1 + len(assumed_pods) // 4 + sum(len(special[row]) for row in there) * (1 + len(wanted)) // 4)
+    special_rows = special.keys() if len(rows) >= len(special) else [row for row in rows.tolist() if row in special]
+    charge(1 + len(assumed_pods) // 4 + sum(len(special[row]) for row in special_rows) * (1 + len(wanted)) // 4)
 
     def taken(profile: Profile) -> bool:
         return any(held_item.conflicts(wanted_item) for held_item in items_of(profile) for wanted_item in wanted)
 
-    closed = {row for row in there if any(map(taken, special[row]))}
+    closed = {row for row in special_rows if any(map(taken, special[row]))}
     closed |= {row for row, profile in assumed_pods if taken(profile)}
     accepted: Bool = ~np.isin(rows, np.array(sorted(closed), np.int64))
     return accepted

@@ -55,7 +55,7 @@ def deterring_taints(nodes: NodeTable, cls: PodClass, rows: Int64) -> Int64:
     return counts[nodes.taint_set[rows]]
 
 
-def wishes_around(cls: PodClass) -> bool:
+def pods_affect_preferences(cls: PodClass) -> bool:
     """Return whether other pods influence the preferences of a class for nodes."""
     return bool(cls.attracted) or (cls.preferences is not None and bool(cls.preferences.near or cls.preferences.spread))
 
@@ -87,7 +87,7 @@ def liking(
         total += TAINT_WEIGHT * (BEST_SCORE - BEST_SCORE * taints // highest)
     if (highest := int(context.nodes.penalty[usable].max())) > 0:
         total += REFUSAL_WEIGHT * (BEST_SCORE - BEST_SCORE * context.nodes.penalty // highest)
-    if wishes_around(cls):
+    if pods_affect_preferences(cls):
         total += PREFERENCE_WEIGHT * _nearness(context, cls, usable)
         total += PREFERENCE_WEIGHT * _evenness(context, cls, usable)
     if wishes is not None:

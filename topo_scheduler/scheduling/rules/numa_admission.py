@@ -106,8 +106,8 @@ class _AdmittingMachine:
     def _smallest(self, name: str, amount: int) -> int:
         """Return the fewest NUMA nodes whose capacity suffices, or all if that of all does not."""
         total = 0
-        for size, most in enumerate(sorted(self._capacity[name], reverse=True), 1):
-            total += most
+        for size, capacity in enumerate(sorted(self._capacity[name], reverse=True), 1):
+            total += capacity
             if total >= amount:
                 return size
         return len(self.report.zones)

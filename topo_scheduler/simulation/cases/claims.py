@@ -88,14 +88,14 @@ def gpus_of_slices(cluster: ClusterCase) -> dict[DeviceId, tuple[str, int]]:
     for item in cluster.storage.get(RESOURCE_SLICES.plural, ()):
         inventory.put(inventory.slices, item.metadata.name, item)
     counted_otherwise = {node.metadata.name for node in cluster.nodes if node_milli(node)}
-    found: dict[DeviceId, tuple[str, int]] = {}
+    gpus: dict[DeviceId, tuple[str, int]] = {}
     for id_ in inventory.pools():
         pool = whole_pool(inventory.slices_of_pool(id_))
         for device in pool.devices if pool is not None else ():
             if device.scope.node and device.scope.node not in counted_otherwise and _is_gpu(device):
                 assert pool is not None
-                found[device.id] = device.scope.node, _milli(device, pool.counters)
-    return found
+                gpus[device.id] = device.scope.node, _milli(device, pool.counters)
+    return gpus
 
 
 def capacity_of_slices(cluster: ClusterCase) -> dict[str, int]:

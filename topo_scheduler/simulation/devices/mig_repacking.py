@@ -104,13 +104,13 @@ class _RepackSearch:
             for held_by_gpu in self._sets
             if held_by_gpu[largest]
         }
-        best = [one for one in left if not any(other != one and _within(other, one) for other in left)]
-        return sorted(best, key=lambda one: (self._needs(one), one))
+        best = [choice for choice in left if not any(other != choice and _within(other, choice) for other in left)]
+        return sorted(best, key=lambda choice: (self._needs(choice), choice))
 
     def _needs(self, counts: _Counts) -> int:
         """Return a number of GPUs below which they can't fit."""
-        weights, most = self._bounds
-        return int((-(-(weights @ np.array(counts, np.int64)) // most)).max())
+        weights, max_instances = self._bounds
+        return int((-(-(weights @ np.array(counts, np.int64)) // max_instances)).max())
 
 
 class _TooLongError(Exception):
@@ -128,17 +128,18 @@ def _bounds(memory: Sequence[int], compute: Sequence[int], sets: Sequence[_Count
         for members in combinations(numbers, size):
             weights.append(tuple(int(number in members) for number in numbers))
             weights.append(tuple(memory[number] if number in members else 0 for number in numbers))
-    found = np.array(weights, np.int64)
-    most = (found @ np.array(sets, np.int64).T).max(axis=1)
-    scaled = found[most > 0] / most[most > 0, None]
+    weight_array = np.array(weights, np.int64)
+    max_instances = (weight_array @ np.array(sets, np.int64).T).max(axis=1)
+    scaled = weight_array[max_instances > 0] / max_instances[max_instances > 0, None]
     needed = [
         number
-        for number, one in enumerate(scaled)
+        for number, candidate in enumerate(scaled)
         if not any(
-            (one <= other).all() and ((one < other).any() or before < number) for before, other in enumerate(scaled)
+            (candidate <= other).all() and ((candidate < other).any() or before < number)
+            for before, other in enumerate(scaled)
         )
     ]
-    return found[most > 0][needed], most[most > 0][needed]
+    return weight_array[max_instances > 0][needed], max_instances[max_instances > 0][needed]
 
 
 def _size(geometry: MigGeometry, number: int) -> tuple[int, int, int]:

@@ -46,19 +46,19 @@ def gpus_of(cluster: ClusterCase) -> list[MigGpus]:
     inventory = DeviceInventory()
     for item in cluster.storage.get(RESOURCE_SLICES.plural, ()):
         inventory.put(inventory.slices, item.metadata.name, item)
-    found: dict[MigGeometry, list[int]] = {}
+    by_geometry: dict[MigGeometry, list[int]] = {}
     for number, node in enumerate(cluster.nodes):
         boards = _boards(inventory, node.metadata.name)
         if not boards and (described := _of_labels(node)) is not None:
             boards = [described[0]] * described[1]
         for geometry in boards:
-            found.setdefault(geometry, []).append(number)
-    if not found:
+            by_geometry.setdefault(geometry, []).append(number)
+    if not by_geometry:
         raise CaseError(
             f"--mig-policy: {cluster.name} has no GPUs of which the MIG geometry is known; name their product by the"
             " label nvidia.com/gpu.product, or for a generated cluster by the option model, such as model=H100-80GB"
         )
-    return [MigGpus(geometry, tuple(nodes)) for geometry, nodes in found.items()]
+    return [MigGpus(geometry, tuple(nodes)) for geometry, nodes in by_geometry.items()]
 
 
 def _boards(inventory: DeviceInventory, node: str) -> list[MigGeometry]:
@@ -104,7 +104,7 @@ def instances_of(arrival: Arrival) -> list[tuple[str, ...]]:
     Raises:
         CaseError: a pod asks for too many.
     """
-    found = []
+    instances = []
     for pod in arrival.pods:
         asked = _by_resources(pod) or _by_annotation(pod, arrival) or _by_claims(pod, arrival)
         if asked.total() > MAX_INSTANCES:
@@ -113,8 +113,8 @@ def instances_of(arrival: Arrival) -> list[tuple[str, ...]]:
                 f" make it {MAX_INSTANCES} at most"
             )
         if asked:
-            found.append(tuple(sorted(asked.elements())))
-    return found
+            instances.append(tuple(sorted(asked.elements())))
+    return instances
 
 
 def _by_resources(pod: Pod) -> Counter[str]:

@@ -102,8 +102,8 @@ def replay(hardware: NodeHardware, history: RunHistory, policies: Sequence[str],
         if history.capacity[stay.node] == size * _MILLI and stay.milli and stay.milli % _MILLI == 0:
             by_node.setdefault(stay.node, []).append(stay)
     sizes = Counter(stay.milli // _MILLI for stays in by_node.values() for stay in stays)
-    most = max(sizes.values(), default=1)
-    weights = [-(-sizes[number] * MAX_WEIGHT // most) for number in range(size + 1)]
+    max_stays = max(sizes.values(), default=1)
+    weights = [-(-sizes[number] * MAX_WEIGHT // max_stays) for number in range(size + 1)]
     tables = GpuTables(shape_of(hardware), weights)
     figures = []
     for policy in policies:

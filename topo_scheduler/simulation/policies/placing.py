@@ -15,7 +15,7 @@ import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.extensions.extension import Request, Score
-from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
@@ -97,7 +97,7 @@ class BaselinePlanner(Planner):
 
     def plan(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Return a placement of all members, or a failure."""
-        if query.gang and is_tied(query.groups):
+        if query.gang and is_constrained(query.groups):
             return self.plan_within(query, layout, 0.0)
         anywhere = SizeRule(1, max(1, len(layout.paths)), 0, "cluster")
         fits_empty = False

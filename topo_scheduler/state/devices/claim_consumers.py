@@ -115,7 +115,7 @@ class ClaimConsumers:
         """Pods that are gone, while claims are still reserved for them."""
         return self._departed.keys()
 
-    def is_freed_without(self, claim: ResourceClaim, gone: Container[str]) -> bool:
+    def is_freed_without(self, claim: ResourceClaim, departed: Container[str]) -> bool:
         """Return whether kube-controller-manager deallocates a claim once some pods are gone.
 
         It does so when the last pod that uses the claim is gone, if the claim has the finalizer for that. Without it,
@@ -123,13 +123,13 @@ class ClaimConsumers:
 
         Args:
             claim: the claim, allocated.
-            gone: uids of pods.
+            departed: uids of pods.
         """
-        if not self.is_only_for(claim, gone):
+        if not self.is_only_for(claim, departed):
             return False
         owner = claim.metadata.controller
         return DELETE_PROTECTION in claim.metadata.finalizers or (
-            owner is not None and owner.kind == "Pod" and owner.uid in gone
+            owner is not None and owner.kind == "Pod" and owner.uid in departed
         )
 
     def is_only_for(self, claim: ResourceClaim, pods: Container[str]) -> bool:

@@ -1,6 +1,6 @@
 """Claims that were deleted while pods run with their devices: these devices stay in use until the pods are gone.
 
-Whoever may edit a claim may remove its finalizer and delete it, also the owner of the running pod. Kubernetes then
+A user who may edit a claim may remove its finalizer and delete it, also the owner of the running pod. Kubernetes then
 forgets that the devices are in use, and the kubelet does not stop the pod. So the scheduler keeps such a claim itself.
 A scheduler that starts later does not know of it.
 

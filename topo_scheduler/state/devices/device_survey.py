@@ -138,9 +138,9 @@ def _surveyed(
 def attribute(device: PublishedDevice, *names: str) -> int | bool | str | None:
     """Return the first of some attributes that a device has; names without a domain are those of its driver."""
     for name in names:
-        found = device.attributes.get(name if "/" in name else f"{device.id[0]}/{name}")
-        if found is not None:
-            return found[1]
+        typed_value = device.attributes.get(name if "/" in name else f"{device.id[0]}/{name}")
+        if typed_value is not None:
+            return typed_value[1]
     return None
 
 
@@ -213,22 +213,22 @@ def problems_of_use(inventory: DeviceInventory, devices: Iterable[DeviceId]) -> 
     by_pool: dict[PoolId, list[DeviceId]] = {}
     for device in devices:
         by_pool.setdefault(device[:2], []).append(device)
-    found: list[DeviceProblem] = []
+    problems: list[DeviceProblem] = []
     for pool, used in by_pool.items():
         published = {device.id for item in inventory.slices_of_pool(pool) for device in item.devices}
         if any(item.unreadable for item in inventory.slices_of_pool(pool)):
             published |= set(used)  # reported already
         lost = [(device, _claims(inventory, device)) for device in used if device not in published]
         if problem := gone(pool, lost):
-            found.append(problem)
+            problems.append(problem)
         departed = set(inventory.consumers.departed)
         if departed and (ended := _claims_of_ended(inventory, used, departed)):
-            found.append(left(pool, ended))
+            problems.append(left(pool, ended))
         for device in used:
             claims = _claims(inventory, device)
             if len(claims) > 1 and device in inventory.use_of([device]).whole:
-                found.append(taken_twice(device, claims))
-    return found
+                problems.append(taken_twice(device, claims))
+    return problems
 
 
 def _claims_of_ended(
@@ -246,5 +246,5 @@ def _claims(inventory: DeviceInventory, device: DeviceId) -> Sequence[ClaimKey]:
 
 def all_problems(inventory: DeviceInventory) -> list[DeviceProblem]:
     """Return all problems, in order of their kind and object."""
-    found = [problem for pool in inventory.pools() for problem in problems_of(inventory, pool)]
-    return sorted([*found, *problems_of_use(inventory, inventory.devices_in_use())])
+    problems = [problem for pool in inventory.pools() for problem in problems_of(inventory, pool)]
+    return sorted([*problems, *problems_of_use(inventory, inventory.devices_in_use())])

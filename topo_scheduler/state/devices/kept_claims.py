@@ -34,7 +34,7 @@ FINALIZER_CHARACTERS: Final = 128
 MAX_OWNER_CHARACTERS: Final = 1024
 """Characters of the reference to a claim's owner. The API server caps none of them but the size of the object."""
 MAX_RESERVATIONS_OF_NAMESPACE: Final = 2**16
-"""Pods for which claims of one namespace are reserved, counted once for each claim: about 0.6 KiB each."""
+"""Reservations of claims of one namespace for pods, counted once for each claim: about 0.6 KiB each."""
 MAX_RESERVATIONS: Final = 2**17
 """The same of all namespaces together: beyond it, each has an equal share."""
 MAX_CONSUMER_CHARACTERS: Final = 1024
@@ -112,12 +112,12 @@ class KeptClaims:
     def _reserved(self, namespace: str, pods: list[Consumer]) -> list[Consumer]:
         """Return the pods for which a claim is reserved as they are kept."""
         taken = self._reservations_of.get(namespace, 0) + len(pods)
-        most = MAX_RESERVATIONS_OF_NAMESPACE
+        max_reservations = MAX_RESERVATIONS_OF_NAMESPACE
         if self._reservations + len(pods) > MAX_RESERVATIONS:
             others = len(self._reservations_of) + (namespace not in self._reservations_of)
-            most = min(most, MAX_RESERVATIONS // others)
+            max_reservations = min(max_reservations, MAX_RESERVATIONS // others)
         longest = max(len(pod.api_group) + len(pod.resource) + len(pod.name) + len(pod.uid) for pod in pods)
-        kept = pods if taken <= most and longest <= MAX_CONSUMER_CHARACTERS else [UNREAD]
+        kept = pods if taken <= max_reservations and longest <= MAX_CONSUMER_CHARACTERS else [UNREAD]
         self._reserve(namespace, len(kept))
         return kept
 

@@ -83,7 +83,7 @@ def read_tree(files: Mapping[str, str]) -> NodeHardware:
             GpuLink(first, second, max(1, speed // XGMI_MB_PER_SECOND), speed)
             for (first, second), speed in sorted(xgmi.items())
         ),
-        gpu_paths=tuple(tuple(_path(one, other, sockets) for other in numbers) for one in numbers),
+        gpu_paths=tuple(tuple(_path(gpu, other, sockets) for other in numbers) for gpu in numbers),
     )
 
 
@@ -129,13 +129,13 @@ def _xgmi(numbers: list[int], links: Mapping[int, Iterable[_KfdLink]]) -> dict[t
     return undirected(directed)
 
 
-def _path(one: int, other: int, sockets: Mapping[int, int]) -> PciePath:
+def _path(gpu: int, other: int, sockets: Mapping[int, int]) -> PciePath:
     """Return the PCIe path between two GPUs. The tree says nothing about switches: weights add up over the sockets."""
-    if one == other:
+    if gpu == other:
         return PciePath.SELF
-    if UNKNOWN_NUMA in (sockets[one], sockets[other]):
+    if UNKNOWN_NUMA in (sockets[gpu], sockets[other]):
         return PciePath.UNKNOWN
-    return PciePath.NODE if sockets[one] == sockets[other] else PciePath.SYSTEM
+    return PciePath.NODE if sockets[gpu] == sockets[other] else PciePath.SYSTEM
 
 
 def _gpu(index: int, properties: Mapping[str, int], memory_bytes: int, socket: int, *, linked: bool) -> Gpu:

@@ -49,19 +49,19 @@ class MigGeometry:
 
 def _seven(*memory: str) -> MigGeometry:
     """Return the geometry of GPUs with seven compute slices, from the memory of one, two, four and eight slices."""
-    one, two, four, eight = memory
+    one_slice, two_slices, four_slices, eight_slices = memory
     ones = tuple(range(7))
     return MigGeometry(
         7,
         8,
         (
-            MigProfile(f"1g.{one}", 1, 1, ones, 7),
-            MigProfile(f"1g.{one}+me", 1, 1, ones, 1),
-            MigProfile(f"1g.{two}", 1, 2, (0, 2, 4, 6), 4),
-            MigProfile(f"2g.{two}", 2, 2, (0, 2, 4), 3),
-            MigProfile(f"3g.{four}", 3, 4, (0, 4), 2),
-            MigProfile(f"4g.{four}", 4, 4, (0,), 1),
-            MigProfile(f"7g.{eight}", 7, 8, (0,), 1),
+            MigProfile(f"1g.{one_slice}", 1, 1, ones, 7),
+            MigProfile(f"1g.{one_slice}+me", 1, 1, ones, 1),
+            MigProfile(f"1g.{two_slices}", 1, 2, (0, 2, 4, 6), 4),
+            MigProfile(f"2g.{two_slices}", 2, 2, (0, 2, 4), 3),
+            MigProfile(f"3g.{four_slices}", 3, 4, (0, 4), 2),
+            MigProfile(f"4g.{four_slices}", 4, 4, (0,), 1),
+            MigProfile(f"7g.{eight_slices}", 7, 8, (0,), 1),
         ),
     )
 

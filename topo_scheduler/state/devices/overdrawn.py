@@ -11,7 +11,12 @@ def is_overdrawn(inventory: DeviceInventory, device: DeviceId) -> bool:
     """
     slices = inventory.slices_of_pool(device[:2])
     generation = max((item.generation for item in slices), default=0)
-    published = {found.id: found for item in slices if item.generation == generation for found in item.devices}
+    published = {
+        published_device.id: published_device
+        for item in slices
+        if item.generation == generation
+        for published_device in item.devices
+    }
     own = published.get(device)
     if own is None or not (own.shared or own.counters):
         return False

@@ -71,13 +71,13 @@ def _sets(pool: Pool) -> tuple[CounterSetLayout, ...]:
         for name in names:
             of_set.setdefault(name, []).append(number)
     forms: dict[object, CounterSetForm] = {}
-    found = []
+    layouts = []
     for name, positions in of_set.items():
         counters = tuple(sorted((counter, value) for (set_, counter), value in pool.counters.items() if set_ == name))
         devices = tuple(_amounts(pool.devices[number]) for number in positions)
         form = forms.setdefault((counters, devices), CounterSetForm(counters, devices))
-        found.append(CounterSetLayout(form, tuple(positions)))
-    return tuple(found)
+        layouts.append(CounterSetLayout(form, tuple(positions)))
+    return tuple(layouts)
 
 
 def _amounts(device: PublishedDevice) -> Amounts:

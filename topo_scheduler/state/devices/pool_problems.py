@@ -121,7 +121,7 @@ def pool_problems(slices: Sequence[Slice]) -> list[DeviceProblem]:
     newest = sorted((item for item in slices if item.generation == generation), key=lambda item: item.name)
     driver, pool = newest[0].pool
     nothing = f"no device of pool {pool} is allocated"
-    found = [
+    problems = [
         DeviceProblem(
             ProblemKind.UNREADABLE,
             f"ResourceSlice {item.name}",
@@ -136,18 +136,18 @@ def pool_problems(slices: Sequence[Slice]) -> list[DeviceProblem]:
             f"pool {pool} has generation {generation}, so slices of older ones are ignored; if they stay, restart"
             f" driver {driver}, or delete them"
         )
-        found.append(DeviceProblem(ProblemKind.OUTDATED, f"{_slices(older)}: spec.pool.generation", text))
+        problems.append(DeviceProblem(ProblemKind.OUTDATED, f"{_slices(older)}: spec.pool.generation", text))
     if announced := _announced(newest):
         text = f"generation {generation} of pool {pool} {announced}; until all are there, {nothing}; if it lasts, check"
-        found.append(
+        problems.append(
             DeviceProblem(
                 ProblemKind.INCOMPLETE,
                 f"{_slices([item.name for item in newest])}: spec.pool.resourceSliceCount",
                 f"{text} driver {driver} on that node",
             )
         )
-    found += _contradictions(newest, nothing)
-    return found[:MAX_PROBLEMS_PER_POOL]
+    problems += _contradictions(newest, nothing)
+    return problems[:MAX_PROBLEMS_PER_POOL]
 
 
 def _announced(newest: Sequence[Slice]) -> str:
@@ -185,15 +185,15 @@ def _contradictions(newest: Sequence[Slice], nothing: str) -> Iterator[DevicePro
                 )
                 yield DeviceProblem(ProblemKind.UNSUPPORTED, about, text)
             for (set_, counter), amount in device.counters.items():
-                there = counters.get((set_, counter))
+                available = counters.get((set_, counter))
                 about_counter = f"{about}.consumesCounters"
-                if there is None:
+                if available is None:
                     text = f"device {name} consumes counter {counter} of set {set_}, which does not exist; {remedy}"
                     yield DeviceProblem(ProblemKind.CONTRADICTION, about_counter, text)
-                elif amount > there:
+                elif amount > available:
                     text = (
-                        f"device {name} consumes {amount} of counter {counter} of set {set_}, which has {there}: it is"
-                        f" never allocated; report it to the vendor of driver {driver}"
+                        f"device {name} consumes {amount} of counter {counter} of set {set_}, which has {available}: it"
+                        f" is never allocated; report it to the vendor of driver {driver}"
                     )
                     yield DeviceProblem(ProblemKind.CONTRADICTION, about_counter, text)
 

@@ -162,15 +162,15 @@ def _attributes(
     driver: str, written: Mapping[str, DeviceAttribute], parts: SharedParts, of_slice: SharedParts
 ) -> tuple[Mapping[str, AttributeValue], Mapping[str, AttributeValue]]:
     """Return the attributes of a device's kind and all of its own; one that is written qualified wins."""
-    found: dict[str, AttributeValue] = {}
+    attributes: dict[str, AttributeValue] = {}
     for name in sorted(written, key=_is_qualified):
         full, value = parts.once(
             ("attribute", driver, name, written[name]), partial(_attribute, driver, name, written[name])
         )
         if value is not None:
-            found[full] = value
-    own = {name: value for name, value in found.items() if value[0] == "string" and is_identity(name)}
-    rest = {name: value for name, value in found.items() if name not in own}
+            attributes[full] = value
+    own = {name: value for name, value in attributes.items() if value[0] == "string" and is_identity(name)}
+    rest = {name: value for name, value in attributes.items() if name not in own}
     of_kind = parts.once(("attributes", *rest.items()), lambda: rest)
     own = of_slice.once(("own", *own.items()), lambda: own)
     return of_kind, DeviceAttributes(of_kind, own)

@@ -144,9 +144,9 @@ def _check_symmetry(names: Sequence[str], cells: dict[str, list[str]], columns: 
                 f"line {name}, column {name}: {cells[name][columns.index(name)]!r} instead of X; {_REMEDY}"
             )
         for other in names[:i]:
-            there, back = cells[other][columns.index(name)], cells[name][columns.index(other)]
-            if there != back or there == "X":
-                raise HardwareError(f"{other} to {name} is {there}, but {name} to {other} is {back}; {_REMEDY}")
+            forward, back = cells[other][columns.index(name)], cells[name][columns.index(other)]
+            if forward != back or forward == "X":
+                raise HardwareError(f"{other} to {name} is {forward}, but {name} to {other} is {back}; {_REMEDY}")
 
 
 def _link_count(cell: str) -> int:

@@ -107,8 +107,8 @@ def read_topology(text: str) -> NodeHardware:
         ),
         nics=tuple(nic for nic, _ in nics),
         links=_undirected(directed, speeds, warnings),
-        gpu_paths=tuple(tuple(_path(one, other) for other in gpus) for one in gpus),
-        nic_paths=tuple(tuple(_path(one, device) for _, device in nics) for one in gpus),
+        gpu_paths=tuple(tuple(_path(gpu, other) for other in gpus) for gpu in gpus),
+        nic_paths=tuple(tuple(_path(gpu, device) for _, device in nics) for gpu in gpus),
         warnings=tuple(warnings[:_MAX_WARNINGS]),
     )
 
@@ -182,9 +182,9 @@ def _undirected(directed: Mapping[tuple[int, int], int], speeds: list[int], warn
     """Return each pair once. If the two directions differ, the smaller number of links counts."""
     links: list[GpuLink] = []
     for (first, second), count in sorted(undirected(directed).items()):
-        there, back = directed.get((first, second)), directed.get((second, first))
-        if there is not None and back is not None and there != back:
-            warnings.append(f"GPU {first} has {there} links to GPU {second}, but {back} in the other direction")
+        forward, back = directed.get((first, second)), directed.get((second, first))
+        if forward is not None and back is not None and forward != back:
+            warnings.append(f"GPU {first} has {forward} links to GPU {second}, but {back} in the other direction")
         if count > 0:
             links.append(GpuLink(first, second, count, count * min(speeds[first], speeds[second])))
     return tuple(links)
@@ -236,32 +236,32 @@ def _nics(root: ElementTree.Element, devices: list[_Device]) -> Iterator[tuple[N
             yield nic, _Device(port, None, "", number, numa_node, ())
 
 
-def _path(one: _Device, other: _Device) -> PciePath:
+def _path(device: _Device, other: _Device) -> PciePath:
     """Return the PCIe path between two devices. Files say nothing about several host bridges of one NUMA node."""
-    if one is other:
+    if device is other:
         return PciePath.SELF
-    if one.cpu != other.cpu:
+    if device.cpu != other.cpu:
         return PciePath.SYSTEM
     common = 0
-    for first, second in zip(one.above, other.above, strict=False):
+    for first, second in zip(device.above, other.above, strict=False):
         if first != second:
             break
         common += 1
     if not common:
         return PciePath.HOST_BRIDGE
-    return PciePath.SWITCH if len(one.above) == len(other.above) == common else PciePath.SWITCHES
+    return PciePath.SWITCH if len(device.above) == len(other.above) == common else PciePath.SWITCHES
 
 
 def _numa(cpu: ElementTree.Element) -> int:
     return UNKNOWN_NUMA if cpu.get("numaid") == "-1" else _number(cpu, "numaid", UNKNOWN_NUMA)
 
 
-def _number(element: ElementTree.Element | None, attribute: str, default: int, most: int = 999_999_999) -> int:
+def _number(element: ElementTree.Element | None, attribute: str, default: int, maximum: int = 999_999_999) -> int:
     if element is None or (text := element.get(attribute)) is None:
         return default
-    if not _NUMBER.fullmatch(text) or int(text) > most:
+    if not _NUMBER.fullmatch(text) or int(text) > maximum:
         raise HardwareError(
-            f"<{element.tag}> has {attribute}={text[:40]!r}, which is no whole number from 0 to {most:,}"
+            f"<{element.tag}> has {attribute}={text[:40]!r}, which is no whole number from 0 to {maximum:,}"
         )
     return int(text)
 

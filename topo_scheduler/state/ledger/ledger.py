@@ -17,7 +17,7 @@ from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, amount
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
-from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.victim_info import VictimInfo
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class LedgerEntry:
     assumed: bool
     daemon: bool
     profile: Profile | None = None
-    occupant: Occupant | None = None
+    occupant: VictimInfo | None = None
     devices: tuple[int, ...] = ()
     created_there: bool = False
     numa: NumaRequest | None = None
@@ -141,7 +141,7 @@ class Ledger:
         self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, None, devices, created_there, numa))
         return True
 
-    def occupy(self, occupant: Occupant) -> bool:
+    def occupy(self, occupant: VictimInfo) -> bool:
         """Record the occupant of a bound pod's entry; return whether it changed."""
         entry = self._entries[occupant.uid]
         if entry.occupant == occupant:
@@ -199,7 +199,7 @@ class Ledger:
         if row is not None:
             self._charge(entry, row)
 
-    def _count(self, occupant: Occupant | None, change: int) -> None:
+    def _count(self, occupant: VictimInfo | None, change: int) -> None:
         if occupant is not None and not occupant.fixed:
             self.priorities[occupant.priority] += change
             if not self.priorities[occupant.priority]:

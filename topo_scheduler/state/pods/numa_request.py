@@ -76,14 +76,14 @@ def numa_request(pod: Pod) -> NumaRequest | None:
     exclusive = spec.resources is None and _is_guaranteed(containers)
     if not has_devices and not exclusive:
         return None
-    found = []
+    of_containers = []
     for index, container in enumerate(containers):
         if amounts := _amounts(container, exclusive=exclusive):
             kind = ContainerKind.MAIN
             if index < len(spec.init_containers):
                 kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
-            found.append((kind, amounts))
-    return _request(tuple(found)) if found else None
+            of_containers.append((kind, amounts))
+    return _request(tuple(of_containers)) if of_containers else None
 
 
 @lru_cache(maxsize=4096)

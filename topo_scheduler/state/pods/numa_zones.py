@@ -219,10 +219,10 @@ class NumaZones:
         """Return whether a pod with resources that are aligned counts on a node."""
         return uid in self._held.get(node, _NO_PODS)
 
-    def state_after(self, node: str, gone: Container[str], come: Sequence[NumaRequest]) -> NumaState | None:
+    def state_after(self, node: str, departed: Container[str], come: Sequence[NumaRequest]) -> NumaState | None:
         """Return what would be known of a node if some of its pods had ended, given by uid, and others had come."""
         machine = self.machines.get(node)
-        ended = Counter(request for uid, request in self._held.get(node, _NO_PODS).items() if uid in gone)
+        ended = Counter(request for uid, request in self._held.get(node, _NO_PODS).items() if uid in departed)
         if machine is None or not (ended or come):
             return self.state(node)
         shown = Counter({request: number for request, number in ended.items() if _is_aligned(request, machine.report)})

@@ -45,9 +45,9 @@ class NumaZonesOnTrial(NumaZones):
 
     def state(self, node: str) -> NumaState | None:
         """Return what is known of a node with its pods on this trial; None if its kubelet rejects no pods."""
-        gone, come = self._gone.get(node), self._come.get(node)
-        if not (gone or come):
+        departed, come = self._gone.get(node), self._come.get(node)
+        if not (departed or come):
             return self._original.state(node)
         if node not in self._states:
-            self._states[node] = self._original.state_after(node, gone or (), come or ())
+            self._states[node] = self._original.state_after(node, departed or (), come or ())
         return self._states[node]

@@ -37,8 +37,8 @@ def possibly_free(
     known = [index for index, name in enumerate(report.resources) if _is_explained(report, index, name, pods, ended)]
     if not known or any(missing.get(name) for index, name in enumerate(report.resources) if index not in known):
         return ()
-    kept, gone = _containers(report, pods), _containers(report, ended)
-    if kept is None or gone is None or len(kept) + len(gone) > MAX_CONTAINERS:
+    kept, ended_containers = _containers(report, pods), _containers(report, ended)
+    if kept is None or ended_containers is None or len(kept) + len(ended_containers) > MAX_CONTAINERS:
         return ()
     names, zones = [report.resources[index] for index in known], len(report.zones)
     used = tuple(
@@ -46,21 +46,21 @@ def possibly_free(
     )
     # Pairs of what the remaining pods have, and what all have, of each resource of each NUMA node.
     nothing = (0,) * len(used)
-    found = {(nothing, nothing)}
-    for containers, stay in ((gone, False), (kept, True)):
+    assignments = {(nothing, nothing)}
+    for containers, stay in ((ended_containers, False), (kept, True)):
         for amounts in containers:
             wanted = [dict(amounts).get(name, 0) for name in names]
             if any(wanted):
-                found = {
+                assignments = {
                     (_plus(rest, wanted, zone) if stay else rest, both)
-                    for rest, all_ in found
+                    for rest, all_ in assignments
                     for zone in range(zones)
                     if _is_within(both := _plus(all_, wanted, zone), used)
                 }
-            charge(3 * zones * len(found))
-            if len(found) > MAX_ASSIGNMENTS:
+            charge(3 * zones * len(assignments))
+            if len(assignments) > MAX_ASSIGNMENTS:
                 return ()
-    left = sorted({rest for rest, all_ in found if all_ == used})
+    left = sorted({rest for rest, all_ in assignments if all_ == used})
     if len(left) > MAX_POSSIBLE:
         return ()
     return tuple(_free(report, known, rest) for rest in left)
@@ -76,14 +76,14 @@ def _is_explained(
 
 def _containers(report: NumaReport, pods: Mapping[NumaRequest, int]) -> list[NumaAmounts] | None:
     """Return what each container has that is on one NUMA node; None if it is not known what init containers left."""
-    found: list[NumaAmounts] = []
+    containers: list[NumaAmounts] = []
     for request, number in pods.items():
         if any(container.kind is not ContainerKind.MAIN for container in request.containers):
             return None
         scope_pod = report.scope is NumaScope.POD
         each = [request.total] if scope_pod else [container.amounts for container in request.containers]
-        found += number * each
-    return sorted(found)
+        containers += number * each
+    return sorted(containers)
 
 
 def _plus(amounts: tuple[int, ...], wanted: list[int], zone: int) -> tuple[int, ...]:
@@ -92,8 +92,8 @@ def _plus(amounts: tuple[int, ...], wanted: list[int], zone: int) -> tuple[int, 
     return amounts[:first] + changed + amounts[first + len(wanted) :]
 
 
-def _is_within(amounts: tuple[int, ...], most: tuple[int, ...]) -> bool:
-    return all(amount <= bound for amount, bound in zip(amounts, most, strict=True))
+def _is_within(amounts: tuple[int, ...], bounds: tuple[int, ...]) -> bool:
+    return all(amount <= bound for amount, bound in zip(amounts, bounds, strict=True))
 
 
 def _free(report: NumaReport, known: list[int], taken: tuple[int, ...]) -> FreeAmounts:

@@ -23,7 +23,7 @@ OVERDUE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Occupant:
+class VictimInfo:
     """A bound pod. ``started`` is in seconds since the epoch; ``grace`` is its grace period in seconds.
 
     ``fixed``: the scheduler does not preempt it. A DaemonSet pod would come right back, and the API server can't delete
@@ -74,7 +74,7 @@ class Occupant:
         return self.grace
 
 
-def occupant_of(pod: Pod) -> Occupant:
+def occupant_of(pod: Pod) -> VictimInfo:
     """Return the occupant of a bound pod."""
     meta = pod.metadata
     controller = meta.controller
@@ -82,7 +82,7 @@ def occupant_of(pod: Pod) -> Occupant:
     start_or_creation = seconds_of(meta.creation_timestamp) if started_at is None else started_at
     started = start_or_creation or 0.0
     grace = pod.spec.termination_grace_period_seconds
-    return Occupant(
+    return VictimInfo(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,

@@ -190,7 +190,7 @@ class Workload:
     attempts: int = 0
     room_helps: bool = True
     """Whether freed capacity could help, as of the last attempt; otherwise only different nodes can."""
-    half_bound_since: float | None = None
+    partially_bound_since: float | None = None
     """Since when the remaining members of a partially bound gang can't be bound, in seconds."""
     progressed: float = 0.0
     """When a member was bound last, in seconds; 0 if this process bound none."""
@@ -564,7 +564,7 @@ class Workloads:
             workload.take(member.uid)
             self._by_id[leaving_id].put(member)
             self._of_pod[member.uid] = leaving_id
-        workload.complete, workload.half_bound_since, workload.bound_earlier = False, None, False
+        workload.complete, workload.partially_bound_since, workload.bound_earlier = False, None, False
         workload.forget_ran()
         self._ending.discard(workload.id)
         return True

@@ -1,6 +1,6 @@
 """Keeps pods off hot nodes, and prefers cooler ones.
 
-A node tells its temperature in the label ``example.com/celsius``; whoever measures it keeps the label up to date. A
+A node tells its temperature in the label ``example.com/celsius``; an agent on the node keeps it up to date. A
 pod, or an owner of it, says in the annotation ``example.com/max-celsius`` how hot its node may be.
 """
 

@@ -115,9 +115,9 @@ class _Checker:
 
     def _within(self, names: dict[str, Type], node: Node) -> Type:
         self._scopes.append(names)
-        found = self.check(node)
+        type_ = self.check(node)
         self._scopes.pop()
-        return found
+        return type_
 
     def _identifier(self, node: Identifier) -> Type:
         for scope in reversed(self._scopes):
@@ -195,7 +195,7 @@ class _Checker:
     ) -> tuple[Type | None, list[str]]:
         """Return the type of the result and the overloads that match."""
         result: Type | None = None
-        found: list[str] = []
+        identifiers: list[str] = []
         for overload in overloads:
             if overload.member != member or len(overload.arguments) != len(types):
                 continue
@@ -203,13 +203,13 @@ class _Checker:
             wanted = [instantiate(argument, variables) for argument in overload.arguments]
             if not self._types.assignable(list(zip(types, wanted, strict=True))):
                 continue
-            found.append(overload.identifier)
+            identifiers.append(overload.identifier)
             candidate = self._types.apply(instantiate(overload.result, variables))
             if result is None:
                 result = candidate
             elif not is_dynamic(result) and candidate != result:
                 result = DYNAMIC
-        return result, found
+        return result, identifiers
 
     def _operator(self, node: Node, function: str, *types: Type) -> Type:
         result, _ = self._overloads(FUNCTIONS[function], types, member=False)
@@ -223,8 +223,8 @@ class _Checker:
     def _list(self, node: ListLiteral) -> Type:
         joined: Type | None = None
         for element, optional in zip(node.elements, node.optional, strict=True):
-            found = self._unwrapped(element, self.check(element), optional)
-            joined = self._join(element, joined, found)
+            element_type = self._unwrapped(element, self.check(element), optional)
+            joined = self._join(element, joined, element_type)
         return list_of(joined or self._types.variable())
 
     def _map(self, node: MapLiteral) -> Type:
@@ -232,8 +232,8 @@ class _Checker:
         values: Type | None = None
         for (key, value), optional in zip(node.entries, node.optional, strict=True):
             keys = self._join(key, keys, self.check(key))
-            found = self._unwrapped(value, self.check(value), optional)
-            values = self._join(value, values, found)
+            value_type = self._unwrapped(value, self.check(value), optional)
+            values = self._join(value, values, value_type)
         return map_of(keys or self._types.variable(), values or self._types.variable())
 
     def _unwrapped(self, node: Node, kind: Type, optional: bool) -> Type:
@@ -259,9 +259,9 @@ class _Checker:
         macro = node.macro
         if macro in ("all", "exists", "exists_one"):
             assert node.predicate is not None
-            found = self._within(names, node.predicate)
+            predicate_type = self._within(names, node.predicate)
             if macro == "exists_one":
-                self._operator(node, "_?_:_", found, INT, INT)
+                self._operator(node, "_?_:_", predicate_type, INT, INT)
             else:
                 self._require(node.predicate, BOOL)
             return BOOL

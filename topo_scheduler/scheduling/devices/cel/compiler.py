@@ -267,18 +267,18 @@ def _lazy(slot: int, value: Run) -> Run:
     """Return the code of a bound name: its value is computed where it is first used, as upstream does."""
 
     def run(frame: Frame) -> Value:
-        found = frame[slot]
-        if found is MISSING:
+        result = frame[slot]
+        if result is MISSING:
             try:
-                found = value(frame)
+                result = value(frame)
             except EvaluationError as error:
-                found = error
-            if type(found) is DomainMap and not len(found):
-                found = CelMap({})  # upstream copies bound maps that are empty
-            frame[slot] = found
-        if isinstance(found, EvaluationError):
-            raise found
-        return found
+                result = error
+            if type(result) is DomainMap and not len(result):
+                result = CelMap({})  # upstream copies bound maps that are empty
+            frame[slot] = result
+        if isinstance(result, EvaluationError):
+            raise result
+        return result
 
     return run
 
@@ -287,10 +287,10 @@ def _not_empty(value: Run) -> Run:
     """Return a value that is no empty list: upstream changes a bound empty list where ``+`` is applied to it."""
 
     def run(frame: Frame) -> Value:
-        found = value(frame)
-        if isinstance(found, list) and not found:
+        result = value(frame)
+        if isinstance(result, list) and not result:
             raise ExpressionNotUnderstoodError("a bound empty list next to + is not supported")
-        return found
+        return result
 
     return run
 

@@ -113,18 +113,18 @@ def charge_weight(frame: Frame, value: Value) -> None:
     """Take the cost of visiting all elements of nested lists and maps."""
     pending = [value]
     while pending:
-        found = pending.pop()
-        if isinstance(found, list):
-            charge(frame, len(found) + 1)
-            pending += [element for element in found if isinstance(element, _SIZED)]
-        elif isinstance(found, CelMap):
-            charge(frame, 4 * len(found) + 1)
-            pending += [element for _, element in found.items() if isinstance(element, _SIZED)]
-        elif isinstance(found, str | bytes):
-            charge(frame, traversal(len(found)))
-        elif isinstance(found, Optional):
+        part = pending.pop()
+        if isinstance(part, list):
+            charge(frame, len(part) + 1)
+            pending += [element for element in part if isinstance(element, _SIZED)]
+        elif isinstance(part, CelMap):
+            charge(frame, 4 * len(part) + 1)
+            pending += [element for _, element in part.items() if isinstance(element, _SIZED)]
+        elif isinstance(part, str | bytes):
+            charge(frame, traversal(len(part)))
+        elif isinstance(part, Optional):
             charge(frame, 1)
-            pending.append(found.value)
+            pending.append(part.value)
 
 
 _SIZED: Final = (list, CelMap, str, bytes, Optional)

@@ -98,26 +98,26 @@ def _exists_one(rounds: _Rounds, first: int, last: int, predicate: Run) -> Run:
 
 def _list_builder(rounds: _Rounds, first: int, last: int, predicate: Run | None, transform: Run | None) -> Run:
     def run(frame: Frame) -> Value:
-        found: list[Value] = []
+        elements: list[Value] = []
 
         def each(frame: Frame) -> None:
             if _holds(frame, predicate):
-                found.append(frame[first] if transform is None else transform(frame))
+                elements.append(frame[first] if transform is None else transform(frame))
 
         _collected(rounds, first, last, each, frame)
-        return found
+        return elements
 
     return run
 
 
 def _map_builder(entries: bool, rounds: _Rounds, first: int, last: int, predicate: Run | None, transform: Run) -> Run:
     def run(frame: Frame) -> Value:
-        found: dict[Value, tuple[Value, Value]] = {}
+        by_key: dict[Value, tuple[Value, Value]] = {}
 
         def insert(key: Value, value: Value) -> None:
-            if CelMap(found).find(key) is not MISSING:
+            if CelMap(by_key).find(key) is not MISSING:
                 raise EvaluationError("the map already has this key")
-            found[map_key(key)] = (key, value)
+            by_key[map_key(key)] = (key, value)
 
         def each(frame: Frame) -> None:
             if not _holds(frame, predicate):
@@ -133,6 +133,6 @@ def _map_builder(entries: bool, rounds: _Rounds, first: int, last: int, predicat
                 raise no_such_overload("transformMapEntry", value)
 
         _collected(rounds, first, last, each, frame)
-        return CelMap(found)
+        return CelMap(by_key)
 
     return run

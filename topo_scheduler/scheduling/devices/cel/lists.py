@@ -94,11 +94,11 @@ def _flatten(values: list[Value], depth: int = 1) -> list[Value]:
 
 
 def _distinct(values: list[Value]) -> list[Value]:
-    found: list[Value] = []
+    distinct: list[Value] = []
     for value in values:
-        if not any(_same(value, other) for other in found):
-            found.append(value)
-    return found
+        if not any(_same(value, other) for other in distinct):
+            distinct.append(value)
+    return distinct
 
 
 def _range(end: int) -> list[int]:

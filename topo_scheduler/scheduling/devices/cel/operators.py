@@ -180,18 +180,18 @@ def _membership(left: Run, right: Code) -> Run:
     collection, is_constant = right.run, values is not MISSING
 
     def run(frame: Frame) -> Value:
-        value, found = left(frame), collection(frame)
-        if isinstance(found, CelMap):
+        value, container = left(frame), collection(frame)
+        if isinstance(container, CelMap):
             _refuse_unhashable(value)
-            return found.contains(value)
+            return container.contains(value)
         if is_constant:
             _refuse_unhashable(value)
-        if isinstance(found, list):
-            charge_weight(frame, found)
+        if isinstance(container, list):
+            charge_weight(frame, container)
             if isinstance(value, list | CelMap | Optional):
-                for _ in found:
+                for _ in container:
                     charge_weight(frame, value)
-            return contains(found, value)
-        raise no_such_overload("in", value, found)
+            return contains(container, value)
+        raise no_such_overload("in", value, container)
 
     return run

@@ -134,14 +134,14 @@ class _Parser:
     def _continue(self, left: Node, level: int) -> Node:
         while True:
             kind = self._next.kind
-            found = next((at for at in range(level, 3) if kind in _LEFT_ASSOCIATIVE[at]), None)
-            if found is None:
+            next_level = next((at for at in range(level, 3) if kind in _LEFT_ASSOCIATIVE[at]), None)
+            if next_level is None:
                 return left
             operator = self._take()
             right = self._unary()
-            if found < 2:
-                right = self._continue(right, found + 1)
-            function = _LEFT_ASSOCIATIVE[found][operator.kind]
+            if next_level < 2:
+                right = self._continue(right, next_level + 1)
+            function = _LEFT_ASSOCIATIVE[next_level][operator.kind]
             left = CallExpression(position=operator.position, function=function, target=None, arguments=[left, right])
 
     def _unary(self) -> Node:

@@ -266,8 +266,8 @@ class _PatternParser:
                 self._invalid("a class without its end")
             first = False
             ranges += self._class_item()
-        found = _merged(ranges)
-        return _inverted(found) if negated else found
+        merged = _merged(ranges)
+        return _inverted(merged) if negated else merged
 
     def _class_item(self) -> Ranges:
         posix = _POSIX_CLASS.match(self.source, self.position)
@@ -328,10 +328,10 @@ def _within(tree: Tree, limit: int) -> bool:
             if tree.counted:
                 if tree.maximum == 0:
                     return True
-                most = tree.minimum if tree.maximum is None else tree.maximum
-                if most > limit:
+                repetitions = tree.minimum if tree.maximum is None else tree.maximum
+                if repetitions > limit:
                     return False
-                limit //= max(most, 1)
+                limit //= max(repetitions, 1)
             return _within(tree.part, limit)
         case Sequence():
             return all(_within(part, limit) for part in tree.parts)

@@ -14,7 +14,7 @@ from .pattern_syntax import InvalidPatternError, UnsupportedPatternError, parse_
 
 FIND_ALL_PASSES: Final = 4
 """``find_all`` goes through a text about so often at most."""
-_MAX_PATTERN: Final = 2_000
+_MAX_PATTERN_CHARACTERS: Final = 2_000
 """Maximum characters of a pattern."""
 
 
@@ -40,10 +40,10 @@ class Pattern:
 
     def find_all(self, text: str, count: int = -1) -> list[str]:
         """Return the matches that do not overlap, at most ``count`` of them if that is not negative."""
-        found: list[str] = []
+        matches: list[str] = []
         position, previous_end = 0, -1
         searched = 0
-        while position <= len(text) and (count < 0 or len(found) < count):
+        while position <= len(text) and (count < 0 or len(matches) < count):
             if searched > FIND_ALL_PASSES * (len(text) + 1):
                 raise ExpressionNotUnderstoodError("findAll() goes through the text too often: simplify the pattern")
             span, visited = self._search(text, position)
@@ -59,8 +59,8 @@ class Pattern:
                 position = end
             previous_end = end
             if accepted:
-                found.append(text[start:end])
-        return found
+                matches.append(text[start:end])
+        return matches
 
     def _search(self, text: str, begin: int, first_only: bool = False) -> tuple[tuple[int, int] | None, int]:
         """Return the first match behind a position, and how many positions were visited."""
@@ -127,14 +127,14 @@ def pattern(source: str) -> Pattern:
         EvaluationError: Go refuses the pattern too.
         ExpressionNotUnderstoodError: it is outside the supported subset.
     """
-    if len(source) > _MAX_PATTERN:
+    if len(source) > _MAX_PATTERN_CHARACTERS:
         raise ExpressionNotUnderstoodError(
-            f"regular expressions of more than {_MAX_PATTERN} characters are not supported"
+            f"regular expressions of more than {_MAX_PATTERN_CHARACTERS} characters are not supported"
         )
-    found = _compiled(source)
-    if isinstance(found, Pattern):
-        return found
+    compiled = _compiled(source)
+    if isinstance(compiled, Pattern):
+        return compiled
     shown = f"the regular expression {source[:64]!r}"
-    if isinstance(found, InvalidPatternError):
-        raise EvaluationError(f"{shown} is invalid: {found}")
-    raise ExpressionNotUnderstoodError(f"{shown} is not supported: {found}")
+    if isinstance(compiled, InvalidPatternError):
+        raise EvaluationError(f"{shown} is invalid: {compiled}")
+    raise ExpressionNotUnderstoodError(f"{shown} is not supported: {compiled}")

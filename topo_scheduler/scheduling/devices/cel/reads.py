@@ -52,8 +52,8 @@ def _values(
             for domain, values in sorted(domains.items())
             for name, value in sorted(values.items(), key=lambda item: item[0])
         )
-    found = ((domain, name, domains.get(domain, {}).get(name)) for domain, name in sorted(names))
-    return tuple((domain, name, type(value), _hashable(value)) for domain, name, value in found)
+    triples = ((domain, name, domains.get(domain, {}).get(name)) for domain, name in sorted(names))
+    return tuple((domain, name, type(value), _hashable(value)) for domain, name, value in triples)
 
 
 def _hashable(value: object) -> Hashable:

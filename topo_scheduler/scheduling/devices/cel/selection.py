@@ -162,10 +162,10 @@ def _walk(frame: Frame, value: Value, steps: Sequence[Step]) -> Value:
 
 
 def _select(value: Value, key: Value) -> Value:
-    found = _find(value, key)
-    if found is MISSING:
+    selected = _find(value, key)
+    if selected is MISSING:
         raise EvaluationError(f"no such key: {quoted(key)} in a {type_name(value)}")
-    return found
+    return selected
 
 
 def _find(value: Value, key: Value) -> Value:

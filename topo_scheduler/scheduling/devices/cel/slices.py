@@ -44,9 +44,9 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 def _attribute(name: str, value: Mapping[str, Any]) -> Attribute:
     for kind, wanted in (("int", int), ("bool", bool), ("string", str)):
-        found = value.get(kind)
-        if type(found) is wanted:
-            return found
+        typed_value = value.get(kind)
+        if type(typed_value) is wanted:
+            return typed_value
     version = value.get("version")
     if not isinstance(version, str):
         raise EvaluationError(f"the attribute {name} has no value of type string, bool, int or version")

@@ -79,8 +79,8 @@ def _limit(characters: int) -> None:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    found = text.count(old) if count < 0 else min(count, text.count(old))
-    _limit(len(text) + found * len(new))
+    replacements = text.count(old) if count < 0 else min(count, text.count(old))
+    _limit(len(text) + replacements * len(new))
     return text.replace(old, new, count if count >= 0 else -1)
 
 

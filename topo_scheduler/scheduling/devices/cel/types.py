@@ -85,18 +85,18 @@ def parse_types(text: str) -> list[Type]:
 
 
 def _type_list(tokens: Iterator[re.Match[str]]) -> list[Type]:
-    found: list[Type] = []
+    types: list[Type] = []
     for token in tokens:
         if token[3] == ")":
             break
         if token[3] == "(":
-            found[-1] = Type(found[-1].name, parameters=tuple(_type_list(tokens)))
+            types[-1] = Type(types[-1].name, parameters=tuple(_type_list(tokens)))
         elif token[1]:
-            found.append(Type("parameter", token[1]))
+            types.append(Type("parameter", token[1]))
         elif token[2]:
             structured = token[2] in (*_STRUCTURED, "type")
-            found.append(_PRIMITIVES.get(token[2]) or Type(token[2] if structured else "object", token[2]))
-    return found
+            types.append(_PRIMITIVES.get(token[2]) or Type(token[2] if structured else "object", token[2]))
+    return types
 
 
 def is_dynamic(kind: Type) -> bool:

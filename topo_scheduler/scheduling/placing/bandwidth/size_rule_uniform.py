@@ -19,7 +19,7 @@ from topo_scheduler.state.topology.links import Links
 from topo_scheduler.state.topology.topology_merge import depth_in
 
 
-def carried_size_rule(
+def size_rule_with_links(
     links: Links,
     traffic: GangTraffic,
     views: Sequence[ClassView],

@@ -34,8 +34,8 @@ def unknown_gpus(nodes: NodeTable, query: PlacementQuery) -> str:
 def _memory(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
     if not needs.memory_bytes or enough_memory(nodes, needs, rows).any():
         return ""
-    most = int(nodes.gpus.memory[rows].max(initial=0))
-    there_are = f"the largest have {_gib(most)}" if most > 0 else "the memory of no node's GPUs is known"
+    largest_bytes = int(nodes.gpus.memory[rows].max(initial=0))
+    there_are = f"the largest have {_gib(largest_bytes)}" if largest_bytes else "the memory of no node's GPUs is known"
     return f"no node has GPUs with {_gib(needs.memory_bytes)} of memory: {there_are}"
 
 

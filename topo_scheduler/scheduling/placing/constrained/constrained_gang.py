@@ -43,7 +43,7 @@ MAX_DOMAINS: Final = 64
 """The most domains for which constraints between members are evaluated in `most_held`."""
 
 
-def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
+def is_constrained(groups: Sequence[tuple[PodClass, int]]) -> bool:
     """Return whether the planner has to seat the members of a gang one by one."""
     if len(groups) > 1:
         return any(cls.constraints is not None for cls, _ in groups)
@@ -52,7 +52,7 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(task: PlanningTask) -> Placement | PlacementFailure:
+def plan_constrained(task: PlanningTask) -> Placement | PlacementFailure:
     """Place the members of a tied gang."""
     query, layout = task.query, task.layout
     running_leaves = layout.leaves_of(query.running)

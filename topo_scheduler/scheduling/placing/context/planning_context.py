@@ -7,7 +7,7 @@ import numpy as np
 
 from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
 from topo_scheduler.scheduling.extensions.gradient import scored
-from topo_scheduler.scheduling.placing.bandwidth.size_rule_uniform import carried_size_rule
+from topo_scheduler.scheduling.placing.bandwidth.size_rule_uniform import size_rule_with_links
 from topo_scheduler.scheduling.placing.model.class_views import ClassView, Views
 from topo_scheduler.scheduling.placing.model.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
@@ -68,7 +68,7 @@ class PlanningContext:
             return self.remembered(
                 (*key, traffic.bandwidth, links.capacity_changes),
                 layout,
-                lambda: carried_size_rule(links, traffic, views, query, layout, limits),
+                lambda: size_rule_with_links(links, traffic, views, query, layout, limits),
             )
         return self.remembered(key, layout, lambda: size_rule(views, query, layout, limits))
 

@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.rules.gpu_rules import (
     device_scores,
     met_wishes,
     needs_close_gpus,
-    wishes_of_gpus,
+    prefers_gpus,
 )
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, Position, looks_around
 from topo_scheduler.scheduling.rules.node_preferences import (
@@ -30,8 +30,8 @@ from topo_scheduler.scheduling.rules.node_preferences import (
     deterring_taints,
     images_there,
     liking,
+    pods_affect_preferences,
     preferred_nodes,
-    wishes_around,
 )
 from topo_scheduler.scheduling.rules.numa import numa_limits
 from topo_scheduler.scheduling.rules.volumes import uses_volumes
@@ -93,7 +93,7 @@ class ClassView:
         self._affine: Int64 = np.empty(0, np.int64)
         self._taints: Int64 = np.empty(0, np.int64)
         self._looks_around = looks_around(cls)
-        self._wishes_around = wishes_around(cls)
+        self._wishes_around = pods_affect_preferences(cls)
         self._uses_volumes = uses_volumes(cls)
         self._shared_claims = any(claim.key is not None for claim in cls.claims)
         self._allocations: object = None
@@ -203,7 +203,7 @@ class ClassView:
             self._taints = np.zeros(nodes.rows, np.int64)
             self.open = np.zeros(nodes.rows, np.bool_)
             self._unreached = np.zeros(nodes.rows, np.bool_)
-            self._gpu_wishes = np.zeros(nodes.rows, np.int64) if wishes_of_gpus(self.cls) else None
+            self._gpu_wishes = np.zeros(nodes.rows, np.int64) if prefers_gpus(self.cls) else None
             self.device_score = np.zeros(nodes.rows if self._asks_close_gpus else 0, np.int64)
             self.capacity_lost = np.zeros((2, nodes.rows if self.cls.claims else 0), np.int64)
             self._capacity_position = -1

@@ -61,7 +61,7 @@ def segments_of(
     layout: Layout,
     row_of: Mapping[str, int],
     *,
-    tied: bool,
+    constrained: bool,
 ) -> Segments:
     """Return the segments of a gang.
 
@@ -70,7 +70,7 @@ def segments_of(
         groups: members to place, by class.
         layout: the fabric.
         row_of: rows of nodes by name.
-        tied: whether its members have constraints on each other.
+        constrained: whether its members have constraints on each other.
     """
     if not workload.gang:
         return NO_SEGMENTS
@@ -90,7 +90,7 @@ def segments_of(
     level = layout.levels[depth - 1]
     depth = depth if depth < layout.depth else 0
     running = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
-    if len(groups) == 1 and not tied and not subgroups.ahead and by_label is None:
+    if len(groups) == 1 and not constrained and not subgroups.ahead and by_label is None:
         places = (
             _places(workload, running, groups[0][1], subgroups.size, layout.outer(depth), row_of) if running else ()
         )

@@ -21,7 +21,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Evict, Instruction, MarkComplete, Recall, reference
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
-from topo_scheduler.scheduling.queueing.queue_keys import half_bound
+from topo_scheduler.scheduling.queueing.queue_keys import is_partially_bound
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER_SECONDS: Final = 5.0
@@ -41,7 +41,7 @@ IdleSince = Callable[[str], float]
 """Returns when the bind of a member, by uid, was decided, in seconds; infinite once it was handed out to be written."""
 
 
-class HalfGangs:
+class PartiallyBoundGangs:
     """Follows gangs that are partially bound. It costs nothing while there are none."""
 
     def __init__(self, workloads: Workloads, nominations: Nominations) -> None:
@@ -64,15 +64,15 @@ class HalfGangs:
 
     def hindered(self, workload: Workload, since: float) -> None:
         """Record that something has kept a gang from being completed since a moment."""
-        if workload.half_bound_since is None and self._may_be_rolled_back(workload):
-            workload.half_bound_since = since
+        if workload.partially_bound_since is None and self._may_be_rolled_back(workload):
+            workload.partially_bound_since = since
             self._clocks[workload.id] = None
 
     def gets_on(self, workload: Workload, now: float) -> None:
         """Record that a member was bound."""
         workload.progressed = now
-        if workload.half_bound_since is not None:
-            workload.half_bound_since = now
+        if workload.partially_bound_since is not None:
+            workload.partially_bound_since = now
         elif workload.failing:
             self.hindered(workload, now)  # the bind of another member failed before this one took effect
 
@@ -107,18 +107,18 @@ class HalfGangs:
 
     def complete(self, workload: Workload) -> None:
         """Record that all members of a gang are bound."""
-        workload.half_bound_since = None
+        workload.partially_bound_since = None
         workload.rollbacks, workload.not_before = 0, 0.0
 
     def next_due(self, idle_since: IdleSince) -> float | None:
         """Return when to call `take_due` next."""
         part = [self._next_part] if self._later else []
-        return min([due for _, due in self._half(idle_since)] + part, default=None)
+        return min([due for _, due in self._partially_bound(idle_since)] + part, default=None)
 
     def take_due(self, now: float, idle_since: IdleSince) -> list[Workload]:
         """Return the gangs to roll back now."""
         self._let_go()
-        return [workload for workload, due in self._half(idle_since) if now >= due]
+        return [workload for workload, due in self._partially_bound(idle_since) if now >= due]
 
     def pause(self, workload: Workload, now: float) -> float:
         """Return until when the scheduler must not retry a gang; ``now`` if it may retry it."""
@@ -134,7 +134,7 @@ class HalfGangs:
         pause = doubled(FIRST_PAUSE_SECONDS, workload.rollbacks + 1, LONGEST_PAUSE_SECONDS)
         workload.rollbacks += 1
         workload.not_before = now + pause
-        workload.half_bound_since, workload.progressed = None, 0.0
+        workload.partially_bound_since, workload.progressed = None, 0.0
         workload.forget_ran()
         bound = [member for member in workload.at(Stage.BOUND) if not member.leaving]
         text = (
@@ -187,7 +187,7 @@ class HalfGangs:
         """Record that a member stays for now: after its backoff a gang still partially bound is rolled back again."""
         member.evicted = False
         if self._may_be_rolled_back(workload):
-            workload.half_bound_since = max(now, workload.not_before) - ROLL_BACK_AFTER_SECONDS
+            workload.partially_bound_since = max(now, workload.not_before) - ROLL_BACK_AFTER_SECONDS
             self._clocks[workload.id] = None
         text = f"gang {workload.name} could not be completed, and this member can't be evicted yet: {message}"
         return [EmitEvent(reference(member), True, Reason.ROLLED_BACK, text)]
@@ -204,7 +204,7 @@ class HalfGangs:
         if member.uid in self._withdrawn:
             return
         # While its clock runs, the gang was partially bound at the last step. Thousands of binds may fail together.
-        if workload.half_bound_since is not None or half_bound(workload):
+        if workload.partially_bound_since is not None or is_partially_bound(workload):
             self._seats.setdefault(workload.id, {})[member.uid] = None
             name = _seat(workload.id, member.uid)
             self.nominations.put(Nomination(name, node, workload.priority, member.cls.amounts, None))
@@ -276,13 +276,15 @@ class HalfGangs:
             or any(member.recorded_size for member in members)
             or all(member.decided for member in members if member.stage is Stage.BOUND)
         )
-        return bool(known) and half_bound(workload)
+        return bool(known) and is_partially_bound(workload)
 
-    def _half(self, idle_since: IdleSince) -> list[tuple[Workload, float]]:
+    def _partially_bound(self, idle_since: IdleSince) -> list[tuple[Workload, float]]:
         known = [workload for id_ in self._clocks if (workload := self._workloads.get(id_)) is not None]
-        half = [(workload, since) for workload in known if (since := workload.half_bound_since) is not None]
-        self._clocks = {workload.id: None for workload, _ in half}
-        dues = [(workload, self._due(workload, since, idle_since)) for workload, since in half]
+        partially_bound = [
+            (workload, since) for workload in known if (since := workload.partially_bound_since) is not None
+        ]
+        self._clocks = {workload.id: None for workload, _ in partially_bound}
+        dues = [(workload, self._due(workload, since, idle_since)) for workload, since in partially_bound]
         return [(workload, due) for workload, due in dues if due < inf]
 
     def _due(self, workload: Workload, since: float, idle_since: IdleSince) -> float:
@@ -302,7 +304,7 @@ class HalfGangs:
     def _let_go(self) -> None:
         for id_, uids in list(self._seats.items()):
             workload = self._workloads.get(id_)
-            members = workload.members if workload is not None and half_bound(workload) else {}
+            members = workload.members if workload is not None and is_partially_bound(workload) else {}
             for uid in list(uids):
                 member = members.get(uid)
                 if member is None or member.stage is not Stage.PENDING:
