@@ -45,10 +45,37 @@ def test_the_row_names_the_gpus_that_are_written_on_the_pods() -> None:
     assert ",".join(map(str, tenant.gpu_indexes)) == pod.metadata.annotations["topology.scheduler/predicted-gpus"]
 
 
-def test_nodes_without_a_difference_have_no_row_and_say_what_they_are_as_json() -> None:
+def test_nodes_with_equal_links_have_one_row_of_links() -> None:
+    board = "neuronetes.io/gpu-topology"
+    nodes = [
+        *(node("switched", H100), node("pcie", "NVIDIA-L40S"), make_node("unknown", "s/l", gpus=8)),
+        *(node("amd", "AMD-Instinct-MI300X"), node("label", "NVIDIA-X", 4, **{board: "nvswitch"})),
+        *(node("one", H100, 1), node("split", f"{H100}-MIG-1g.10gb", 7), node("many", H100, 17)),
+        node("shared", "Tesla-T4-SHARED", 4, **{"nvidia.com/gpu.count": "1", "nvidia.com/gpu.replicas": "4"}),
+    ]
+    known = views(Driver(nodes))
+    assert {name: rows(view) for name, view in known.items()} == {
+        "switched": ["GPUs 0-7 linked by NVSwitch, 900 GB/s each"],
+        "pcie": ["GPUs 0-7 linked by PCIe only"],
+        "unknown": ["links between GPUs unknown"],
+        "amd": ["GPUs 0-7 linked by XGMI, 100 GB/s between each pair"],
+        "label": ["GPUs 0-3 linked by NVSwitch, bandwidth unknown"],
+        **{name: [] for name in ("one", "split", "shared")},
+        "many": ["links between GPUs unknown"],
+    }
+    assert not list(gpu_links.rows(known["switched"], lambda namespace, name: "", every=False))
+
+
+def test_the_pods_of_a_switched_node_are_named_with_their_gpus() -> None:
+    d = Driver([node("switched", H100)])
+    pod = make_pod("worker", gpus=2, annotations={"topology.scheduler/gpu-locality": "nvlink"})
+    d.run(pod)
+    assert rows(views(d, pod)["switched"])[1] == "GPUs 0, 1 worker  (predicted)"
+
+
+def test_nodes_without_a_difference_say_what_they_are_as_json() -> None:
     d = Driver([node("switched", H100), node("pcie", "NVIDIA-L40S"), make_node("unknown", "s/l", gpus=8)])
     known = views(d)
-    assert not any(map(rows, known.values()))
     switched = gpu_links.as_json(known["switched"])["gpuLinks"]
     assert (switched["kind"], switched["switched"], switched["pairs"]) == ("NVLink", True, [])
     pcie = gpu_links.as_json(known["pcie"])["gpuLinks"]

@@ -53,6 +53,7 @@ def test_wide_shows_devices_alike_in_one_row_with_their_holders_and_places(serve
     cluster_with_devices(served)
     output = shown(served, "-o", "wide")
     assert rows_of(output, "node-1") == [
+        "GPUs 0-7 linked by NVSwitch, 600 GB/s each",
         "gpu-0, gpu-1  worker  NVIDIA H100 80GB HBM3, NUMA 0, pci0000:00",
         "gpu-2  claim research/kept  NVIDIA H100 80GB HBM3, NUMA 0, pci0000:10",
         "gpu-3  free  NVIDIA H100 80GB HBM3, NUMA 0, pci0000:10",
@@ -61,6 +62,7 @@ def test_wide_shows_devices_alike_in_one_row_with_their_holders_and_places(serve
         "gpu-7  unavailable  xid=79:NoExecute  NVIDIA H100 80GB HBM3, NUMA 1, pci0000:30",
     ]
     assert rows_of(output, "node-3") == [
+        "GPUs 0-7 linked by NVSwitch, 600 GB/s each",
         "gpu-1  free  NVIDIA H100 80GB HBM3, NUMA 0, pci0000:00",
         "gpu-0  1g.10gb research/notebook  NVIDIA H100 80GB HBM3, NUMA 0, pci0000:00",
         "room for 1g.10gb x6 or 2g.20gb x3 or 3g.40gb x1",
@@ -132,7 +134,7 @@ def test_without_the_right_to_list_claims_holders_are_unknown(served: Served, mo
     output = shown(served, "-o", "wide")
     assert "warning: resourceclaims.resource.k8s.io may not be listed, so devices are shown without" in output
     assert "worker" not in output and "research" not in output
-    assert rows_of(output, "node-1")[0].startswith("gpu-0, gpu-1  holder unknown")
+    assert rows_of(output, "node-1")[1].startswith("gpu-0, gpu-1  holder unknown")
 
 
 @pytest.mark.parametrize(("status", "warned"), [("403", True), ("404", False)])

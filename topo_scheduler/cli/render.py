@@ -61,7 +61,7 @@ def fabric(
         root: the fabric.
         wide: whether to show further facts about nodes.
         tenants: whether to show the pods that hold GPUs.
-        devices: whether to show the devices of ResourceSlices below their nodes.
+        devices: whether to show links and devices of ResourceSlices below nodes; links that are alike only if ``wide``.
         colours: assigns colours to pods; by default all pods of a namespace share one.
     """
     palette = colours or Palette()
@@ -102,7 +102,8 @@ def _grow(branch: Tree, view: DomainView, shown: _Shown, palette: Palette) -> No
     for node in view.nodes:
         leaf = branch.add(_node_line(node, shown.wide, shown.tenants, palette))
         if shown.devices:
-            for row in (*gpu_links.rows(node, palette.of_pod), *device_rows.rows(node.devices, palette.of_pod)):
+            links = gpu_links.rows(node, palette.of_pod, every=shown.wide)
+            for row in (*links, *device_rows.rows(node.devices, palette.of_pod)):
                 leaf.add(row)
 
 
