@@ -34,12 +34,14 @@ from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.observability.serving import serving as listening
 from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.runtime.config_files import read_configuration
+from topo_scheduler.runtime.device_watch import capped
 from topo_scheduler.runtime.handover import SERVED_APIS, Handover
 from topo_scheduler.runtime.server_time import server_time
 from topo_scheduler.scheduling.settings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
+from topo_scheduler.scheduling.surveying.plugin_partitions import plugin_partitions
 from topo_scheduler.scheduling.surveying.survey import survey, survey_accelerators
 from topo_scheduler.state.nodes.resources import GPU
 
@@ -386,7 +388,7 @@ class Daemon:
             reserved_gpus=term.engine.reserving.gpus,
             migrations=term.recovery.under_way,
             spares=term.engine.spares.counts(),
-            devices=term.devices.totals.devices,
+            devices=capped(term.devices.totals.devices, plugin_partitions(world)),
             partition_fragmentation=term.devices.totals.fragmentation,
             device_problems=term.devices.totals.problems,
             binds_in_flight=term.engine.outcomes.in_flight,

@@ -170,6 +170,16 @@ async def test_gauges_agree_with_the_objects_of_the_api(cluster: Cluster, daemon
     assert 0 < await daemon.metric("topology_scheduler_kernel_warmup_seconds") < 600
 
 
+async def test_mig_instances_of_the_device_plugin_are_counted(cluster: Cluster, daemon: Replica) -> None:
+    model = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}
+    await cluster.add_nodes([objects.node("split", spine="s1", leaf="l1", gpus=7, labels=model)])
+    await cluster.apply(objects.pod("notebook", 2))
+    await cluster.wait_bound("notebook", 1)
+    labels = {"driver": "nvidia.com", "profile": "1g.10gb"}
+    assert await daemon.metric("topology_scheduler_devices", state="allocated", **labels) == 2
+    assert await daemon.metric("topology_scheduler_devices", state="free", **labels) == 5
+
+
 async def test_requests_and_events_are_counted(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [4]})
     binds = await daemon.metric("topology_scheduler_api_requests_total", verb="POST", code="201")

@@ -148,7 +148,8 @@ class Snapshot:
     devices: Mapping[tuple[str, str, str], int] = _gauge(
         "topology_scheduler_devices",
         "Devices of ResourceSlices; profile of a partition, such as a MIG instance, or whole. A blocked one overlaps"
-        " allocated partitions; an unavailable one has a taint. At most 64 pairs of driver and profile, then other.",
+        " allocated partitions; an unavailable one has a taint. Also MIG instances of NVIDIA's device plugin: driver"
+        " nvidia.com, allocated or free. At most 64 pairs of driver and profile, then other.",
         "driver",
         "profile",
         "state",
@@ -156,7 +157,7 @@ class Snapshot:
     partition_fragmentation: Mapping[tuple[str, str], float] = _gauge(
         "topology_scheduler_partition_fragmentation_ratio",
         "Share of the free memory slices of partitionable devices, such as GPUs with MIG, that no instance of a profile"
-        " can use now; by the counters of ResourceSlices.",
+        " can use now; by the counters of ResourceSlices. It is unknown for MIG instances of a device plugin.",
         "driver",
         "profile",
     )

@@ -95,7 +95,7 @@ class DeviceWatch:
                 began = time.perf_counter()
         views = [view for view in self._views.values() if view.sums is not None]
         self.totals = DeviceTotals(
-            capped(_added(view.sums.devices for view in views if view.sums is not None)),
+            capped(*(view.sums.devices for view in views if view.sums is not None)),
             fragmentation_of(view.sums for view in views if view.sums is not None),
             dict(sorted(Counter(problem.kind.value for problem in problems).items())),
         )
@@ -144,30 +144,25 @@ class DeviceWatch:
         self._logged.update(due)
 
 
-def _added(counts: Iterable[Mapping[tuple[str, str, str], int]]) -> dict[tuple[str, str, str], int]:
-    total: dict[tuple[str, str, str], int] = {}
-    for of_pool in counts:
-        for key, number in of_pool.items():
-            total[key] = total.get(key, 0) + number
-    return total
+def capped(*counts: Mapping[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
+    """Return sums of numbers of devices by driver, profile and state, with a cap on pairs of driver and profile.
 
-
-def capped(devices: Mapping[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
-    """Return numbers of devices by driver, profile and state, with `MAX_PROFILES` pairs of driver and profile at most.
-
-    Those with the most devices keep their names.
+    Of more than `MAX_PROFILES` pairs, those with the most devices keep their names.
     """
-    sizes: Counter[tuple[str, str]] = Counter()
-    for (driver, profile, _), number in devices.items():
-        sizes[driver, profile] += number
-    named = set(sizes)
-    if len(sizes) > MAX_PROFILES:
-        named = set(sorted(sizes, key=lambda pair: (-sizes[pair], pair))[: MAX_PROFILES - 1])
     total: Counter[tuple[str, str, str]] = Counter()
-    for (driver, profile, state), number in sorted(devices.items()):
+    for of_part in counts:
+        total.update(of_part)
+    sizes: Counter[tuple[str, str]] = Counter()
+    for (driver, profile, _), number in total.items():
+        sizes[driver, profile] += number
+    if len(sizes) <= MAX_PROFILES:
+        return dict(total)
+    named = set(sorted(sizes, key=lambda pair: (-sizes[pair], pair))[: MAX_PROFILES - 1])
+    shown: Counter[tuple[str, str, str]] = Counter()
+    for (driver, profile, state), number in sorted(total.items()):
         pair = (driver, profile) if (driver, profile) in named else (OTHER, OTHER)
-        total[*pair, state] += number
-    return dict(total)
+        shown[*pair, state] += number
+    return dict(shown)
 
 
 def fragmentation_of(sums: Iterable[PoolSums]) -> dict[tuple[str, str], float]:
