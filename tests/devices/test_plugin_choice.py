@@ -12,10 +12,8 @@ from tests.devices.shapes import dgx_1v, from_file
 from tests.scheduling.function_calls import calls_of
 from topo_scheduler.scheduling.devices.plugin_choice import (
     best_effort,
-    distributed,
     lowest_weight,
     members_of,
-    packed,
     pair_scores,
     pair_weights,
     predicted,
@@ -72,12 +70,6 @@ def test_pairs_of_links_win_over_the_lowest_indexes() -> None:
 
 def test_the_number_of_links_does_not_count_for_amd() -> None:
     assert lowest_weight(dgx_1v(), set_of([0, 1, 3]), 2) == set_of([0, 1])
-
-
-def test_shared_gpus_are_spread_or_packed() -> None:
-    assert distributed([2, 0, 1], 3) == (1, 1, 2)
-    assert packed([2, 0, 1], [1, 3, 2], 3) == (0, 2, 2)
-    assert packed([3, 3], [0, 0], 1) == ()
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])

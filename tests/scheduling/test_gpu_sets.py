@@ -118,6 +118,20 @@ def test_replicas_of_gpus_are_no_gpus_that_are_close(labels: dict[str, str], suf
     assert d.run(pod) == {}
 
 
+@pytest.mark.parametrize("replicas", ["4", "3", ""])
+def test_nothing_is_predicted_for_replicas_of_gpus(replicas: str) -> None:
+    """Not either if no label has the number of GPUs: of eight replicas it is not known which GPU each is of."""
+    labels = {"nvidia.com/gpu.replicas": replicas} if replicas else {}
+    d = Driver([make_node("n", "s1/l1", model="Tesla-V100-SXM2-32GB-SHARED", gpus=8, labels=labels)])
+    gpus = d.engine.world.hardware.of(0)
+    assert gpus is not None and gpus.shared_by_time and gpus.count == (2 if replicas == "4" else 0)
+    plain = make_pod("plain", gpus=2)
+    asks = {"gpu-locality": "nvlink", "gpu-requirements": "preferred"}
+    close = make_pod("close", gpus=2, annotations=asks)
+    assert d.run(plain, close) == {"plain": "n", "close": "n"}
+    assert not indexes(plain) and not indexes(close)
+
+
 def test_a_node_with_fewer_gpus_than_described_offers_what_is_left() -> None:
     """One of eight is unhealthy: the node offers seven, and does not say which."""
     labels = {"nvidia.com/gpu.count": "8"}

@@ -3,11 +3,10 @@
 - NVIDIA's plugin for whole GPUs (*best effort*): of all partitions of the free GPUs into sets of the asked size, the
   best set of the best partition. A pair scores 100 for each NVLink, and 10 to 60 for its PCIe path. Links to a switch
   count for nothing. Of equal partitions and sets the first counts.
-- NVIDIA's plugin for GPUs that several pods share: *distributed* takes the GPUs with the fewest users, *packed* those
-  with the most.
 - AMD's plugin: the set with the lowest sum of weights over its pairs. The number of links does not count.
 
-The plugin is asked for each container; a prediction is for the pod as a whole.
+The plugin is asked for each container; a prediction is for the pod as a whole. For GPUs that several pods share,
+nothing is predicted: NVIDIA's plugin takes those with the fewest users or with the most, and no label names the rule.
 """
 
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ def set_of(indexes: Sequence[int]) -> int:
     return sum(1 << index for index in indexes)
 
 
-# ---------------------------------------------------------------- NVIDIA, whole GPUs
+# ---------------------------------------------------------------- NVIDIA
 
 
 @lru_cache(maxsize=_MAX_HARDWARE)
@@ -155,45 +154,6 @@ def _best_partition(scores: Sequence[Sequence[int]], indexes: Sequence[int], siz
         return answer
 
     return best(set_of(indexes), -len(indexes) % size)[1]
-
-
-# ---------------------------------------------------------------- NVIDIA, shared GPUs
-
-
-def distributed(users: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the GPUs of ``size`` replicas where those with the fewest users come first, the lowest of equal ones.
-
-    Args:
-        users: replicas in use of each GPU.
-        size: replicas of the pod.
-    """
-    return _replicas(users, size, sign=1)
-
-
-def packed(users: Sequence[int], free: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the same as `distributed` where those with the most users come first, as far as they have free replicas.
-
-    Args:
-        users: replicas in use of each GPU.
-        free: free replicas of each GPU.
-        size: replicas of the pod.
-    """
-    return _replicas(users, size, sign=-1, free=free)
-
-
-def _replicas(users: Sequence[int], size: int, *, sign: int, free: Sequence[int] | None = None) -> tuple[int, ...]:
-    counts, chosen = list(users), list[int]()
-    left = list(free) if free is not None else None
-    for _ in range(size):
-        open_gpus = [index for index in range(len(counts)) if left is None or left[index] > 0]
-        if not open_gpus:
-            return ()
-        index = min(open_gpus, key=lambda index: (sign * counts[index], index))
-        counts[index] += 1
-        if left is not None:
-            left[index] -= 1
-        chosen.append(index)
-    return tuple(chosen)
 
 
 # ---------------------------------------------------------------- AMD

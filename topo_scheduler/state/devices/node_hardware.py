@@ -198,7 +198,8 @@ def describe(
     facts = _GatheredFacts()
     model = _model(labels, published, facts)
     product = product_of(model) if model else None
-    count = _count(labels, offered, published, facts)
+    shared = model.endswith("-SHARED") or labels.get(REPLICAS_LABEL, "1") not in ("", "0", "1")
+    count = _count(labels, offered, published, facts, shared_by_time=shared)
     if not count and not model:
         return None, facts.complaints
     profiles, strategy = _mig(labels, offered, model)
@@ -216,7 +217,7 @@ def describe(
         architecture,
         _vendor(labels, offered, architecture),
         known,
-        shared_by_time=model.endswith("-SHARED") or labels.get(REPLICAS_LABEL, "1") not in ("", "0", "1"),
+        shared_by_time=shared,
         mig_strategy=strategy,
         mig_profiles=profiles,
         mig_capable=any(labels.get(key) == "true" for key in MIG_CAPABLE_LABELS),
@@ -245,14 +246,30 @@ def _same_model(first: str, second: str) -> bool:
 
 
 def _count(
-    labels: Mapping[str, str], offered: Mapping[str, int], published: Sequence[PublishedGpu], facts: _GatheredFacts
+    labels: Mapping[str, str],
+    offered: Mapping[str, int],
+    published: Sequence[PublishedGpu],
+    facts: _GatheredFacts,
+    *,
+    shared_by_time: bool,
 ) -> int:
     claims: list[tuple[FactSource, str, int | None]] = [
         (FactSource.SLICES, "its ResourceSlices", len(published) or None)
     ]
     claims += [(FactSource.LABELS, f"label {key}", _whole(labels, key, facts)) for key in COUNT_LABELS]
-    count = facts.choose("number", claims)
-    return count or sum(amount for name, amount in offered.items() if name.endswith("/gpu"))
+    if count := facts.choose("number", claims):
+        return count
+    count = sum(amount for name, amount in offered.items() if name.endswith("/gpu"))
+    if not shared_by_time:
+        return count
+    replicas = _replicas(labels)
+    return count // replicas if replicas > 1 and count % replicas == 0 else 0
+
+
+def _replicas(labels: Mapping[str, str]) -> int:
+    """Return how many pods share a GPU by the label; 0 without one."""
+    text = labels.get(REPLICAS_LABEL, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 else 0
 
 
 def _whole(labels: Mapping[str, str], key: str, facts: _GatheredFacts) -> int | None:
