@@ -2,36 +2,13 @@
 
 import pytest
 
+from tests.devices.kfd_files import CPU, GPU, LINK, kfd_files
 from topo_scheduler.state.devices.hardware import HardwareError, PciePath, linked, pair_bandwidth
 from topo_scheduler.state.devices.kfd_tree import read_tree
 
-CPU = "cpu_cores_count 64\nsimd_count 0\ngfx_target_version 0\nlocation_id 0\ndomain 0\n"
-GPU = """cpu_cores_count 0
-simd_count 416
-gfx_target_version {version}
-location_id {location}
-domain 0
-unique_id {unique}
-"""
-LINK = "type {kind}\nnode_from 0\nnode_to {target}\nweight {weight}\nmin_bandwidth 0\nmax_bandwidth {speed}\n"
-
-
-def _tree(version: int = 90_010) -> dict[str, str]:
-    """Return the tree of an MI210 node: CPUs 0 and 1, GPUs 2 to 5, of which 2 and 3, and 4 and 5 are bridged."""
-    files = {"nodes/0/properties": CPU, "nodes/1/properties": CPU}
-    for number, location in zip((2, 3, 4, 5), (0x4100, 0x4300, 0x8500, 0xC600), strict=True):
-        files[f"nodes/{number}/properties"] = GPU.format(version=version, location=location, unique=100 + number)
-        files[f"nodes/{number}/mem_banks/0/properties"] = f"heap_type 1\nsize_in_bytes {64 << 30}\nflags 0\n"
-        socket, peer = (0 if number < 4 else 1), number ^ 1
-        files[f"nodes/{number}/io_links/0/properties"] = LINK.format(kind=2, target=socket, weight=20, speed=0)
-        files[f"nodes/{number}/io_links/1/properties"] = LINK.format(kind=11, target=peer, weight=15, speed=100_000)
-        for link, other in enumerate({2, 3, 4, 5} - {number, peer}):
-            files[f"nodes/{number}/p2p_links/{link}/properties"] = LINK.format(kind=2, target=other, weight=72, speed=0)
-    return files
-
 
 def test_gpus_links_sockets_and_memory_are_read() -> None:
-    hardware = read_tree(_tree())
+    hardware = read_tree(kfd_files())
     assert [gpu.bus_id for gpu in hardware.gpus] == ["0000:41:00.0", "0000:43:00.0", "0000:85:00.0", "0000:c6:00.0"]
     assert [gpu.numa_node for gpu in hardware.gpus] == [0, 0, 1, 1]
     assert {(gpu.memory_bytes, gpu.architecture) for gpu in hardware.gpus} == {(64 << 30, "cdna2")}
@@ -46,18 +23,18 @@ def test_gpus_links_sockets_and_memory_are_read() -> None:
 
 
 def test_gpus_come_in_the_order_of_their_nodes_and_not_of_their_names() -> None:
-    files = {path.replace("nodes/5/", "nodes/10/"): text for path, text in _tree().items()}
+    files = {path.replace("nodes/5/", "nodes/10/"): text for path, text in kfd_files().items()}
     assert [gpu.bus_id[5:7] for gpu in read_tree(files).gpus] == ["41", "43", "85", "c6"]
 
 
 def test_the_lower_bandwidth_counts_where_the_directions_of_a_link_differ() -> None:
-    files = _tree() | {"nodes/3/io_links/1/properties": LINK.format(kind=11, target=2, weight=15, speed=50_000)}
+    files = kfd_files() | {"nodes/3/io_links/1/properties": LINK.format(kind=11, target=2, weight=15, speed=50_000)}
     assert read_tree(files).links[0].mb_per_second == 50_000
 
 
 def test_a_link_without_bandwidth_is_one_xgmi_link() -> None:
     """As old drivers report it."""
-    files = {path: text.replace("max_bandwidth 100000", "max_bandwidth 0") for path, text in _tree().items()}
+    files = {path: text.replace("max_bandwidth 100000", "max_bandwidth 0") for path, text in kfd_files().items()}
     assert {(link.count, link.mb_per_second) for link in read_tree(files).links} == {(1, 50_000)}
 
 
@@ -77,7 +54,7 @@ def test_a_gpu_that_shares_its_node_with_a_cpu_is_on_this_socket() -> None:
     ("version", "architecture"), [(90_402, "cdna3"), (90_500, "cdna4"), (90_008, "cdna"), (110_000, ""), (0, "")]
 )
 def test_the_architecture_follows_from_the_instruction_set(version: int, architecture: str) -> None:
-    assert {gpu.architecture for gpu in read_tree(_tree(version)).gpus} == {architecture}
+    assert {gpu.architecture for gpu in read_tree(kfd_files(version)).gpus} == {architecture}
 
 
 @pytest.mark.parametrize(
@@ -85,14 +62,14 @@ def test_the_architecture_follows_from_the_instruction_set(version: int, archite
     [
         ({}, "there is no GPU"),
         ({"nodes/0/properties": CPU}, "there is no GPU"),
-        (_tree() | {"nodes/2/properties": "simd_count many\n"}, "'nodes/2/properties': 'simd_count many'"),
+        (kfd_files() | {"nodes/2/properties": "simd_count many\n"}, "'nodes/2/properties': 'simd_count many'"),
         (
             {f"nodes/{number}/properties": GPU.format(version=0, location=0, unique=0) for number in range(17)},
             "17 GPUs",
         ),
         ({f"nodes/{number}/properties": "" for number in range(65_537)}, "65,536 at most"),
         (
-            _tree() | {"nodes/2/io_links/1/properties": LINK.format(kind=11, target=3, weight=15, speed="9" * 20)},
+            kfd_files() | {"nodes/2/io_links/1/properties": LINK.format(kind=11, target=3, weight=15, speed="9" * 20)},
             "max_bandwidth is 9{20}, of 100,000,000 at most",
         ),
         ({f"nodes/{'1' * 5000}/properties": GPU.format(version=0, location=0, unique=0)}, "there is no GPU"),

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.cli.conftest import run
+from tests.devices.kfd_files import kfd_files
 from tests.devices.shapes import dgx_1v, folder
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.devices.replay import (
@@ -21,6 +22,7 @@ from topo_scheduler.simulation.devices.replay import (
 from topo_scheduler.simulation.results.device_table import device_table
 from topo_scheduler.simulation.results.model import Run
 from topo_scheduler.simulation.virtual.history import RunHistory, Stay
+from topo_scheduler.state.devices.kfd_tree import read_tree
 
 CLUSTER = ("simulate", "--cluster", "leaf-spine:spines=1,leaves=1,nodes=2,gpus=8")
 WORKLOAD = ("--workload", "poisson:rate=60/h,jobs=20,sizes=1:0.4|2:0.6,duration=10m")
@@ -78,6 +80,42 @@ def test_a_file_that_describes_no_node_is_refused(tmp_path: Path) -> None:
             read_hardware(tmp_path / "file")
     with pytest.raises(CaseError, match="No such file"):
         read_hardware(tmp_path / "none")
+
+
+@pytest.mark.parametrize("given", ["nodes", ".", ".."])
+def test_the_tree_of_amds_driver_is_read_from_its_folder(tmp_path: Path, given: str) -> None:
+    """That of the nodes, the one above, which is called topology, or the one above that."""
+    topology = tmp_path / "topology"
+    for name, text in kfd_files().items():
+        (topology / name).parent.mkdir(parents=True, exist_ok=True)
+        (topology / name).write_text(text)
+    (topology / "nodes" / "2" / "gpu_id").write_text("4711")
+    hardware = read_hardware(topology / given)
+    assert hardware == read_tree(kfd_files())
+    assert len(hardware.gpus) == 4 and len(hardware.links) == 2
+
+
+def test_a_folder_without_a_tree_or_with_a_broken_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match=r"--gpu-topology: .*there is no GPU; give"):
+        read_hardware(tmp_path)
+    node = tmp_path / "nodes" / "0"
+    node.mkdir(parents=True)
+    (node / "properties").write_bytes(b"\xff")
+    with pytest.raises(CaseError, match=r"--gpu-topology: .*utf-8"):
+        read_hardware(tmp_path)
+    (node / "properties").unlink()
+    (node / "properties").mkdir()
+    with pytest.raises(CaseError, match=r"--gpu-topology: .*properties: Is a directory"):
+        read_hardware(tmp_path)
+
+
+def test_a_run_with_the_tree_of_amds_driver(tmp_path: Path) -> None:
+    for name, text in kfd_files().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    answer = run(*CLUSTER, *WORKLOAD, "--gpu-topology", str(tmp_path), "--device-policy", "ours,rocm")
+    assert answer.exit_code == 0, answer.output
+    assert "bandwidth inside nodes of 4 GPUs" in answer.output
 
 
 def test_the_table_has_a_row_for_each_chooser() -> None:

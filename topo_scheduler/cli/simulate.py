@@ -86,10 +86,10 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
 )
 @click.option(
     "--gpu-topology",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Links of the GPUs of each node: XML of NCCL or RCCL, or the output of nvidia-smi topo -m. Shows which share"
-    " of the bandwidth of an empty node pods get.",
+    help="Links of the GPUs of each node: XML of NCCL or RCCL, the output of nvidia-smi topo -m, or the folder"
+    " /sys/class/kfd/kfd/topology of AMD's driver. Shows which share of the bandwidth of an empty node pods get.",
 )
 @click.option(
     "--device-policy",

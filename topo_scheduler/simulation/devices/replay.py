@@ -21,7 +21,8 @@ from topo_scheduler.simulation.devices.gpu_choosers import (
     first_fit,
 )
 from topo_scheduler.simulation.virtual.history import RunHistory, Stay
-from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware
+from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware, check_count
+from topo_scheduler.state.devices.kfd_tree import MAX_FILES, read_tree
 from topo_scheduler.state.devices.smi_matrix import read_matrix
 from topo_scheduler.state.devices.topology_xml import read_topology
 
@@ -48,22 +49,34 @@ class DeviceFigures:
 
 
 def read_hardware(path: Path) -> NodeHardware:
-    """Read a topology file: XML of NCCL or RCCL, or the output of ``nvidia-smi topo -m``.
+    """Read the links of a node: XML of NCCL or RCCL, output of ``nvidia-smi topo -m``, or a folder with AMD's tree.
 
     Raises:
         CaseError: it can't be read, or it describes a node without several GPUs.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        hardware = read_topology(text) if text.lstrip().startswith("<") else read_matrix(text)
+        hardware = read_tree(_tree_files(path)) if path.is_dir() else _read_file(path)
         shape_of(hardware)
     except OSError as error:
-        raise CaseError(f"--gpu-topology: {path}: {error.strerror}") from error
+        raise CaseError(f"--gpu-topology: {error.filename or path}: {error.strerror}") from error
     except (HardwareError, UnicodeDecodeError) as error:
         raise CaseError(f"--gpu-topology: {path}: {error}") from error
     if len(hardware.gpus) < 2:
         raise CaseError(f"--gpu-topology: {path} describes a node with {len(hardware.gpus)} GPU; links need two")
     return hardware
+
+
+def _read_file(path: Path) -> NodeHardware:
+    text = path.read_text(encoding="utf-8")
+    return read_topology(text) if text.lstrip().startswith("<") else read_matrix(text)
+
+
+def _tree_files(path: Path) -> dict[str, str]:
+    """Return the properties of the tree at a path, ``/sys/class/kfd/kfd/topology`` or a copy, or in it."""
+    nodes = next((folder for folder in (path / "topology" / "nodes", path / "nodes") if folder.is_dir()), path)
+    files = sorted([*nodes.glob("[0-9]*/properties"), *nodes.glob("[0-9]*/*/[0-9]*/properties")])
+    check_count("tree", len(files), MAX_FILES, "files")
+    return {f"nodes/{file.relative_to(nodes).as_posix()}": file.read_text(encoding="utf-8") for file in files}
 
 
 def read_device_policies(names: str) -> list[str]:
