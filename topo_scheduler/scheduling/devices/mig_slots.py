@@ -9,10 +9,8 @@ to be whole again.
 `device_order` has the same rule for devices, by the counters that drivers publish.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import lcm
 from typing import Final
 
@@ -111,36 +109,3 @@ class MigSlots:
         """Return the capacity that a GPU loses with an instance."""
         after = self._capacity[gpu.memory | slice_bits(profile, start)][gpu.compute + profile.compute_slices]
         return self._capacity[gpu.memory][gpu.compute] - after
-
-
-def contradictions(geometry: MigGeometry, instances: Iterable[tuple[str, int]]) -> list[str]:
-    """Return what is wrong with the instances that a source reports for a GPU; empty if they can be there together.
-
-    Args:
-        geometry: of the GPU.
-        instances: profile and start of each.
-    """
-    problems: list[str] = []
-    taken: list[tuple[int, int, str]] = []
-    compute = 0
-    for name, start in instances:
-        profile = geometry.profile(name)
-        if profile is None:
-            problems.append(f"{name[:40]!r} is no profile of this GPU")
-        elif start not in profile.starts:
-            problems.append(f"{name} can't start at memory slice {start}")
-        else:
-            taken.append((start, start + profile.memory_slices, name))
-            compute += profile.compute_slices
-    for (start, end, name), (next_start, _, next_name) in pairwise(sorted(taken)):
-        if next_start < end:
-            problems.append(f"{name} at {start} and {next_name} at {next_start} overlap")
-    counts = Counter(name for _, _, name in taken)
-    problems += [
-        f"there are {counts[profile.name]} of {profile.name}, of {profile.max_count} at most"
-        for profile in geometry.profiles
-        if counts[profile.name] > profile.max_count
-    ]
-    if compute > geometry.compute_slices:
-        problems.append(f"the instances take {compute} compute slices, of {geometry.compute_slices}")
-    return problems
