@@ -99,7 +99,6 @@ class Gpu:
         pcie_switch: PCI address of the switch right above it; empty if there is none, or unknown.
         switch_links: links to a switch (NVSwitch) that connects it to all others with such links.
         link_mb_per_second: MB/s of one link in each direction; 0 if unknown.
-        healthy: whether pods may use it.
     """
 
     index: int
@@ -113,7 +112,6 @@ class Gpu:
     pcie_switch: str = ""
     switch_links: int = 0
     link_mb_per_second: int = 0
-    healthy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
