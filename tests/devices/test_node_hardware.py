@@ -108,6 +108,25 @@ def test_a_contradiction_names_both_sources_and_what_counts() -> None:
     ]
 
 
+def test_the_model_of_slices_counts_where_a_label_names_another_product() -> None:
+    """A label may be of GPUs that were in the node before. Its suffix for shared and split GPUs stays."""
+    published = [PublishedGpu(f"gpu-{index}", model="NVIDIA H100 80GB HBM3") for index in range(8)]
+    gpus, complaints = describe({MODEL: "NVIDIA-A100-SXM4-80GB"}, {}, published)
+    assert gpus is not None
+    assert (gpus.model, gpus.architecture) == ("NVIDIA H100 80GB HBM3", "hopper")
+    assert int(pair_bandwidth(gpus.hardware)[0, 1]) == 450_000
+    assert complaints == [
+        f"label {MODEL} says that the model of its GPUs is 'NVIDIA-A100-SXM4-80GB', and its ResourceSlices"
+        " 'NVIDIA H100 80GB HBM3'; 'NVIDIA H100 80GB HBM3' counts"
+    ]
+    shared, _ = describe({MODEL: "NVIDIA-A100-SXM4-80GB-SHARED"}, {}, published)
+    assert shared is not None and shared.shared_by_time
+    split, _ = describe({MODEL: "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}, {}, published)
+    assert split is not None and (split.mig_strategy, split.mig_profiles) == ("single", ("1g.10gb",))
+    same = described({MODEL: H100}, 8, *published)
+    assert same.model == H100
+
+
 @pytest.mark.parametrize(
     "labels",
     [

@@ -27,6 +27,7 @@ from topo_scheduler.state.devices.products import (
     on_board,
     paths_of,
     product_of,
+    suffix_of,
     words_of,
 )
 
@@ -232,8 +233,11 @@ def _model(labels: Mapping[str, str], published: Sequence[PublishedGpu], facts: 
     claims: list[tuple[FactSource, str, str | None]] = [(FactSource.SLICES, "its ResourceSlices", of_slices)]
     claims += [(FactSource.LABELS, f"label {key}", labels.get(key) or None) for key in GPU_MODEL_LABELS]
     model = facts.choose("model", claims, _same_model, quoted) or ""
+    label = next((labels[key] for key in GPU_MODEL_LABELS if labels.get(key)), "")
+    if not of_slices or not label:
+        return model
     # A label has the suffixes for shared and split GPUs, and a slice has not.
-    return next((labels[key] for key in GPU_MODEL_LABELS if labels.get(key)), model) if of_slices else model
+    return label if _same_model(label, model) else model + suffix_of(label)
 
 
 def _same_model(first: str, second: str) -> bool:

@@ -151,6 +151,12 @@ def words_of(model: str) -> frozenset[str]:
     return frozenset(filter(None, _SPLIT.split(_SHARED.sub("", model).upper())))
 
 
+def suffix_of(model: str) -> str:
+    """Return the suffix that device plugins add for shared and split GPUs; empty if there is none."""
+    match = _SHARED.search(model)
+    return match[0] if match is not None else ""
+
+
 @lru_cache(maxsize=1024)
 def product_of(model: str) -> Product | None:
     """Return the product of a name, with the memory that the name gives; None if it is not in the table."""
