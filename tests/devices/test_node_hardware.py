@@ -1,6 +1,6 @@
 """What is known of a node's GPUs from slices, labels and products, and what of them counts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -14,6 +14,7 @@ from topo_scheduler.state.devices.products import PRODUCTS, layout_of, product_o
 GIB = 1 << 30
 MODEL = "nvidia.com/gpu.product"
 H100 = "NVIDIA-H100-80GB-HBM3"
+OWN_MIG = "neuronetes.io/mig-capable", "neuronetes.io/mig-config"
 
 
 def described(labels: Mapping[str, str], gpus: int = 8, *published: PublishedGpu) -> NodeGpus:
@@ -152,6 +153,60 @@ def test_the_labels_of_neuronetes_are_enough() -> None:
     gpus = described({f"neuronetes.io/gpu-{key}": value for key, value in labels.items()}, 4)
     assert (gpus.model, gpus.memory_bytes, gpus.count) == ("Custom-1", 48 * GIB, 4)
     assert is_close(gpus, GpuNeeds(GpuLocality.NVLINK), 0xF)
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "architecture"),
+    [("8", "0", "ampere"), ("8", "9", "ada-lovelace"), ("7", "5", "turing"), ("7", "", "volta"), ("9", "0", "hopper")],
+)
+def test_the_compute_capability_decides_the_architecture(major: str, minor: str, architecture: str) -> None:
+    gpus = described({MODEL: "Custom-1", "nvidia.com/gpu.compute.major": major, "nvidia.com/gpu.compute.minor": minor})
+    assert gpus.architecture == architecture
+    assert dict(gpus.sources)["architecture"] is FactSource.LABELS
+
+
+def test_the_label_of_amd_counts_gpus() -> None:
+    gpus, complaints = describe({"amd.com/gpu.product-name": "MI300X", "amd.com/gpu.count": "4"}, {"amd.com/gpu": 8})
+    assert gpus is not None
+    assert (gpus.count, complaints) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("topology", "linked_to_first", "paired_with_first"),
+    [
+        ("nvswitch", 8, range(1, 8)),
+        ("xgmi", 8, range(1, 8)),
+        ("nvlink", 8, range(1, 8)),
+        ("hybrid-mesh", 8, (1, 2, 3, 4)),
+        ("pcie", 1, ()),
+    ],
+)
+def test_the_label_of_the_topology_links_gpus(
+    topology: str, linked_to_first: int, paired_with_first: Iterable[int]
+) -> None:
+    gpus = described({MODEL: "Custom-1", "neuronetes.io/gpu-topology": topology})
+    assert gpus.links_known
+    pairs = linked(gpus.hardware)
+    assert largest_linked(pairs, 0xFF) == linked_to_first
+    assert [other for other in range(1, 8) if is_close(gpus, GpuNeeds(GpuLocality.NVLINK), set_of((0, other)))] == list(
+        paired_with_first
+    )
+
+
+def test_nvlink_keeps_the_mesh_of_a_known_product_and_hybrid_mesh_its_bandwidth() -> None:
+    known = described({MODEL: "Tesla-V100-SXM2-32GB"})
+    named = described({MODEL: "Tesla-V100-SXM2-32GB", "neuronetes.io/gpu-topology": "nvlink"})
+    assert named.hardware == known.hardware
+    mesh = described({MODEL: "Custom-1", "neuronetes.io/gpu-topology": "hybrid-mesh"})
+    assert mesh.hardware.links == known.hardware.links
+
+
+@pytest.mark.parametrize(("capable", "config"), [("nvidia.com/mig.capable", "nvidia.com/mig.config"), OWN_MIG])
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
+def test_labels_of_mig_are_read(capable: str, config: str, text: str, value: bool) -> None:
+    gpus = described({MODEL: H100, capable: text, config: "all-1g.10gb"})
+    assert (gpus.mig_capable, gpus.mig_config) == (value, "all-1g.10gb")
+    assert described({MODEL: H100}).mig_capable is None
 
 
 def test_amd_counts_memory_in_gib() -> None:

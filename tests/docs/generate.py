@@ -125,8 +125,8 @@ _GPU_LABELS: Final = (
         f"links: {code_list(products.TOPOLOGIES)}. `nvlink`: the product's mesh, or all pairs",
     ),
     ((node_hardware.STRATEGY_LABEL,), "MIG strategy: `single` or `mixed`"),
-    (node_hardware.MIG_CAPABLE_LABELS, "`true` if the GPUs can be split by MIG"),
-    (node_hardware.MIG_CONFIG_LABELS, "name of the MIG configuration"),
+    (node_hardware.MIG_CAPABLE_LABELS, "`true` if the GPUs can be split by MIG, else `false`; for messages only"),
+    (node_hardware.MIG_CONFIG_LABELS, "name of the MIG configuration; for messages only"),
     ((node_hardware.REPLICAS_LABEL,), "above 1 if pods share GPUs by time slicing or MPS: links count as unknown"),
 )
 

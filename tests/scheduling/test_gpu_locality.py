@@ -21,6 +21,7 @@ from topo_scheduler.state.devices.node_hardware import LABELS_READ
 V100 = "Tesla-V100-SXM2-16GB"
 H100 = "NVIDIA-H100-80GB-HBM3"
 L40S = "NVIDIA-L40S"
+OWN_MIG = "neuronetes.io/mig-capable", "neuronetes.io/mig-config"
 MI300X = "AMD-Instinct-MI300X-OAM"
 
 
@@ -308,6 +309,25 @@ def test_limits_and_profile_must_name_the_same_devices() -> None:
 def test_a_profile_that_no_node_has_is_a_reason() -> None:
     d = Driver([node("whole", H100)])
     assert "1 node(s) had no such MIG devices" in why(d, pod("p", 1, mig_profile="1g.10gb"))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_labels_say_of_mig_is_in_the_message(own: bool) -> None:
+    capable, config = OWN_MIG if own else ("nvidia.com/mig.capable", "nvidia.com/mig.config")
+    asks = pod("p", 1, mig_profile="1g.10gb")
+
+    def message(*labels: dict[str, str]) -> str:
+        nodes = [make_node(f"n{row}", "s1/l1", gpus=8, model=H100, labels=label) for row, label in enumerate(labels)]
+        return why(Driver(nodes), deepcopy(asks))
+
+    assert "MIG devices as a resource; by their labels no nodes are MIG-capable" in message({capable: "false"}, {})
+    assert "MIG-capable" not in message({}), "no label says anything"
+    some = message({capable: "true", config: "all-disabled"}, {capable: "false"})
+    assert "as a resource; the nodes' MIG configurations are all-disabled; by their labels some nodes are" in some
+    split = mig("mixed")
+    split.metadata.labels |= {capable: "true", config: "all-1g.10gb"}
+    other = why(Driver([split]), pod("q", 1, mig_profile="2g.20gb"))
+    assert "there are 1g.10gb; the nodes' MIG configurations are all-1g.10gb; by their labels some" in other
 
 
 # ---------------------------------------------------------------- bad input

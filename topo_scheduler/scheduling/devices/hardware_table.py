@@ -67,7 +67,7 @@ class HardwareTable:
             return False  # the usual case: of identical objects no hash is computed
         number = self._number(gpus)
         if number != before:
-            offer = MigOffer(gpus.mig_profiles, gpus.mig_strategy)
+            offer = MigOffer(gpus.mig_profiles, gpus.mig_strategy, gpus.mig_capable, gpus.mig_config)
             nodes.gpus.put(row, number, gpus.memory_bytes, gpus.architecture, offer)
         return number != before
 

@@ -110,8 +110,8 @@ class NodeGpus:
         shared_by_time: several pods get one GPU by time slicing or MPS, so no set of GPUs can be chosen.
         mig_strategy: ``single`` or ``mixed`` if GPUs are split; else empty.
         mig_profiles: profiles of MIG devices that the node offers, in order.
-        mig_capable: whether its GPUs can be split, as far as known.
-        mig_config: name of the configuration that split them; empty if unknown.
+        mig_capable: whether a label says that its GPUs can be split; None without one.
+        mig_config: name of the MIG configuration by label; empty without one.
         sources: the source of each fact by name, in order.
     """
 
@@ -124,7 +124,7 @@ class NodeGpus:
     shared_by_time: bool = False
     mig_strategy: str = ""
     mig_profiles: tuple[str, ...] = ()
-    mig_capable: bool = False
+    mig_capable: bool | None = None
     mig_config: str = ""
     sources: tuple[tuple[str, FactSource], ...] = field(default=(), compare=False)
 
@@ -221,7 +221,7 @@ def describe(
         shared_by_time=shared,
         mig_strategy=strategy,
         mig_profiles=profiles,
-        mig_capable=any(labels.get(key) == "true" for key in MIG_CAPABLE_LABELS),
+        mig_capable=_mig_capable(labels, facts),
         mig_config=next((labels[key] for key in MIG_CONFIG_LABELS if labels.get(key)), ""),
         sources=tuple(sorted(facts.sources.items())),
     ), facts.complaints
@@ -402,6 +402,14 @@ def _layout(
         for gpu, read in zip(hardware.gpus, published, strict=True)
     )
     return replace(hardware, gpus=gpus, gpu_paths=paths_of(gpus)), known
+
+
+def _mig_capable(labels: Mapping[str, str], facts: _GatheredFacts) -> bool | None:
+    values = {"true": True, "false": False}
+    claims = [
+        (FactSource.LABELS, f"label {key}", values.get(labels.get(key, "").lower())) for key in MIG_CAPABLE_LABELS
+    ]
+    return facts.choose("MIG capability", claims, shown=lambda capable: str(capable).lower())
 
 
 def _mig(labels: Mapping[str, str], offered: Mapping[str, int], model: str) -> tuple[tuple[str, ...], str]:

@@ -15,10 +15,22 @@ _COLUMNS: Final = ("kind", "memory", "architecture", "mig")
 
 @dataclass(frozen=True, slots=True)
 class MigOffer:
-    """MIG devices of a node: their profiles, and the strategy that names them (``single`` or ``mixed``)."""
+    """MIG devices of a node: their profiles, the strategy that names them (``single`` or ``mixed``), and labels.
+
+    Attributes:
+        capable: whether a label says that its GPUs can be split; None without one.
+        config: name of the MIG configuration by label; empty without one.
+    """
 
     profiles: tuple[str, ...]
     strategy: str
+    capable: bool | None = None
+    config: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of MIG on the node."""
+        return bool(self.profiles or self.config) or self.capable is not None
 
 
 class GpuFacts:
@@ -52,7 +64,7 @@ class GpuFacts:
         self.kind[row] = kind
         self.memory[row] = memory or UNKNOWN
         self.architecture[row] = _index(self.architectures, architecture) if architecture else UNKNOWN
-        self.mig[row] = _index(self.mig_offers, offer) if offer.profiles else UNKNOWN
+        self.mig[row] = _index(self.mig_offers, offer) if offer.is_known else UNKNOWN
 
     def forget_unused(self) -> None:
         """Forget names that no node has any more: nodes come and go, and their labels change."""

@@ -1,5 +1,6 @@
 """GPUs that no node has, as annotations ask for them: often a typing error, or a model's name for its architecture."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -8,6 +9,7 @@ from topo_scheduler.api.gpu_needs import GpuNeeds, mig_resource_suffix
 from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.rules.gpu_filters import enough_memory
+from topo_scheduler.state.nodes.gpu_facts import MigOffer
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 
 _MAX_NAMED: Final = 6
@@ -66,5 +68,17 @@ def _profile(nodes: NodeTable, needs: GpuNeeds, rows: Int64, *, single: bool) ->
         limits = "nvidia.com/gpu" if not single else f"nvidia.com/mig-{mig_resource_suffix(needs.mig_profile)}"
         return f"nodes with the profile {needs.mig_profile} offer it as {limits}: set the limits on that resource"
     if not names:
-        return "no node offers MIG devices as a resource"
-    return f"no node offers MIG devices of the profile {needs.mig_profile}: there are {few_of(names, _MAX_NAMED)}"
+        return "no node offers MIG devices as a resource" + _by_labels(offers)
+    there_are = few_of(names, _MAX_NAMED)
+    return f"no node offers MIG devices of the profile {needs.mig_profile}: there are {there_are}{_by_labels(offers)}"
+
+
+def _by_labels(offers: Sequence[MigOffer]) -> str:
+    """Return what labels of nodes say of MIG."""
+    configs = sorted({offer.config for offer in offers if offer.config})
+    named = f"; the nodes' MIG configurations are {few_of(configs, _MAX_NAMED)}" if configs else ""
+    if any(offer.capable for offer in offers):
+        return f"{named}; by their labels some nodes are MIG-capable: another configuration may provide the profile"
+    if any(offer.capable is False for offer in offers):
+        return f"{named}; by their labels no nodes are MIG-capable"
+    return named
