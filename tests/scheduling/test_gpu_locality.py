@@ -84,6 +84,23 @@ def test_every_reason_is_counted_once_and_in_order() -> None:
     assert "1 node(s) had GPUs of unknown memory" in message
 
 
+def test_filters_apply_in_the_order_count_memory_architecture_mig() -> None:
+    """Each node fails one filter more than the next one, and counts for the first of them."""
+    d = Driver(
+        [
+            node("four", L40S, 2),
+            *(node(f"three-{number}", L40S) for number in range(2)),
+            *(node(f"two-{number}", "NVIDIA-A100-SXM4-80GB") for number in range(3)),
+            *(node(f"one-{number}", H100) for number in range(4)),
+        ]
+    )
+    message = why(d, pod("p", 4, gpu_memory="80Gi", gpu_architecture="hopper", mig_profile="1g.10gb"))
+    assert "1 node(s) had fewer GPUs" in message
+    assert "2 node(s) had GPUs with less memory" in message
+    assert "3 node(s) had GPUs of another architecture" in message
+    assert "4 node(s) had no such MIG devices" in message
+
+
 # ---------------------------------------------------------------- free GPUs that are close
 
 
@@ -402,6 +419,24 @@ def test_the_score_of_devices_is_reported_by_name() -> None:
     assert bind.annotations[DEVICE_SCORE] == (
         "total=67,topology=92,base=40,nvlink=40,same-socket=12,same-pcie-switch=0,resources=50,balance=51"
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "topology"),
+    [
+        ("NVIDIA-A100-SXM4-80GB", "topology=100,base=40,nvlink=40,same-socket=12,same-pcie-switch=8"),
+        (L40S, "topology=40,base=40,nvlink=0,same-socket=0,same-pcie-switch=0"),
+        (V100, "topology=60,base=40,nvlink=0,same-socket=12,same-pcie-switch=8"),
+    ],
+)
+def test_gpus_below_one_pcie_switch_get_its_bonus(model: str, topology: str) -> None:
+    """Two links join GPUs 0 and 3 of a DGX-1, and one link GPUs 0 and 1, which are below one switch."""
+    d = Driver([node("a", model)])
+    if model == V100:
+        d.apply(make_pod("x", gpus=6, node="a", annotations={PREDICTED_GPUS: "2,3,4,5,6,7"}))
+    d.run(pod("p", 2, gpu_locality="same-pcie-switch", gpu_requirements="preferred"))
+    (bind,) = d.binds()
+    assert topology in bind.annotations[DEVICE_SCORE]
 
 
 def test_each_member_of_a_gang_has_the_score_of_its_gpus() -> None:
