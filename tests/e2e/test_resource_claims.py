@@ -137,6 +137,56 @@ async def test_a_claim_that_is_missing_is_waited_for(cluster: Cluster, daemon: R
     await cluster.wait_bound("p", 1)
 
 
+async def report(cluster: Cluster, made: Json, condition: str) -> None:
+    """Report a condition of the devices of a claim, as their driver does."""
+    devices = [
+        {
+            **{field: result[field] for field in ("driver", "pool", "device")},
+            "conditions": [
+                {
+                    "type": condition,
+                    "status": "True",
+                    "reason": "Reported",
+                    "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+            ],
+        }
+        for result in made["status"]["allocation"]["devices"]["results"]
+    ]
+    await cluster.api.patch(
+        "resourceclaims", made["metadata"]["name"], {"status": {"devices": devices}}, subresource="status"
+    )
+
+
+async def test_devices_that_report_failure_are_given_back_and_those_that_are_ready_bound(
+    cluster: Cluster, daemon: Replica
+) -> None:
+    conditions = {"bindingConditions": [f"{DRIVER}/ready"], "bindingFailureConditions": [f"{DRIVER}/failed"]}
+    await add_devices(cluster, [1], **conditions)
+    await cluster.apply(claim("own", asking(2)), objects.pod("p", **by_name("own")))
+    (pod,) = await cluster.wait_pods("p", 1)
+
+    async def allocated() -> list[Json]:
+        return [one for one in await claims_of(cluster) if one.get("status", {}).get("allocation")]
+
+    (first,) = await cluster.wait_until(allocated, 15, "devices allocated")
+    assert not any(nodes_of(await cluster.pods_of("p"))), "no condition is reported yet"
+    await report(cluster, first, f"{DRIVER}/failed")
+    await cluster.wait_note(pod, f"reports {DRIVER}/failed")
+
+    async def allocated_anew() -> list[Json]:
+        return [one for one in await allocated() if not one["status"].get("devices")]
+
+    (second,) = await cluster.wait_until(allocated_anew, 40, "devices given back and allocated anew")
+    assert FINALIZER in second["metadata"]["finalizers"]
+    assert not any(nodes_of(await cluster.pods_of("p")))
+    await report(cluster, second, f"{DRIVER}/ready")
+    await cluster.wait_bound("p", 1)
+    (made,) = await claims_of(cluster)
+    assert [entry["name"] for entry in made["status"]["reservedFor"]] == ["p"]
+
+
 async def test_a_successor_releases_what_was_allocated_for_a_pod_that_was_not_bound(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:

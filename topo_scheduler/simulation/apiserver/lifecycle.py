@@ -151,6 +151,7 @@ def prepare_update(kind: ApiKind, old: Json, new: Json, subresource: str) -> Jso
         new_status = {"status": new["status"]} if new.get("status") is not None else {}
         if kind.plural == "resourceclaims":
             _check_reservations(kind, before["name"], new_status.get("status") or {})
+            new_status = _without_deallocated(old.get("status") or {}, new_status)
         metadata = _with_labels(before, after) if kind.status_writes_labels else before
         return {
             **{field: value for field, value in old.items() if field != "status"},
@@ -183,6 +184,25 @@ def _check_reservations(kind: ApiKind, name: str, status: Json) -> None:
         raise invalid(
             kind, name, [("status.reservedFor", "Forbidden: may not be specified when `allocated` is not set")]
         )
+
+
+def _without_deallocated(old: Json, new: Json) -> Json:
+    """Return a status (below ``status``) without what drivers reported of devices that are not allocated any more."""
+    status = new.get("status") or {}
+    gone = set(map(_device_of, _results(old))) - set(map(_device_of, _results(status)))
+    if not status.get("devices") or not gone:
+        return new
+    kept = [device for device in status["devices"] if _device_of(device) not in gone]
+    rest = {field: value for field, value in status.items() if field != "devices"}
+    return {"status": {**rest, "devices": kept} if kept else rest}
+
+
+def _results(status: Json) -> list[Json]:
+    return list(((status.get("allocation") or {}).get("devices") or {}).get("results") or [])
+
+
+def _device_of(entry: Json) -> tuple[object, ...]:
+    return tuple(entry.get(field) for field in ("driver", "pool", "device", "shareID"))
 
 
 def _check_preconditions(kind: ApiKind, before: Json, after: Json) -> None:

@@ -158,7 +158,7 @@ def after(write: ClaimWrite, claim: ResourceClaim | None) -> ResourceClaim:
     status = claim.status
     if isinstance(write, ReleaseClaim):
         finalizers = [name for name in claim.metadata.finalizers if name != DELETE_PROTECTION]
-        status = msgspec.structs.replace(status, allocation=None, reserved_for=[])
+        status = msgspec.structs.replace(status, allocation=None, reserved_for=[], devices=[])
     else:
         finalizers = sorted({*claim.metadata.finalizers, DELETE_PROTECTION})
     if isinstance(write, AllocateClaim):
