@@ -137,6 +137,22 @@ async def test_a_claim_that_is_missing_is_waited_for(cluster: Cluster, daemon: R
     await cluster.wait_bound("p", 1)
 
 
+async def test_a_claim_of_another_namespace_is_not_found_and_not_used(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [1])
+    await cluster.add_namespace("e2e-other")
+    other = claim("own", asking(8))
+    other["metadata"]["namespace"] = "e2e-other"
+    await cluster.apply(other, objects.pod("p", **by_name("own")))
+    (pod,) = await cluster.wait_pods("p", 1)
+    await cluster.wait_note(pod, 'resourceclaim "own" not found in namespace default')
+    await cluster.apply(claim("own", asking(2)))
+    await cluster.wait_bound("p", 1)
+    assert sum((await devices_of(cluster)).values()) == 2
+    (untouched,) = await cluster.api.list("resourceclaims", "e2e-other")
+    assert not untouched.get("status")
+    assert not untouched["metadata"].get("finalizers")
+
+
 async def report(cluster: Cluster, made: Json, condition: str) -> None:
     """Report a condition of the devices of a claim, as their driver does."""
     devices = [

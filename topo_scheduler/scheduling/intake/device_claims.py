@@ -1,6 +1,7 @@
 """The ResourceClaims of a pending pod: which they are, and what keeps them from being allocated."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod, PodResourceClaim
@@ -13,6 +14,10 @@ from topo_scheduler.state.pods.compute_domains import compute_domain_of
 
 MAX_CONSUMER_PODS = 256
 """Pods for which Kubernetes lets one claim be reserved."""
+_CLAIMS_OF_POD_GROUPS: Final = (
+    "the scheduler does not support claims of PodGroups (feature gate DRAWorkloadResourceClaims);"
+    " take the claim out of the PodGroup, so that each pod gets its own"
+)
 
 
 @dataclass(slots=True)
@@ -97,7 +102,7 @@ def _is_unmade(pod: Pod, entry: PodResourceClaim) -> bool:
 def _is_unseen(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory) -> bool:
     """Return whether a claim that Kubernetes made does not exist, or its watch has not reported it yet."""
     name = _name(pod, entry)
-    return entry.resource_claim_name is None and (pod.metadata.namespace, name or "") not in inventory.claims
+    return entry.resource_claim_name is None and bool(name) and (pod.metadata.namespace, name) not in inventory.claims
 
 
 def _name(pod: Pod, entry: PodResourceClaim) -> str | None:
@@ -131,6 +136,8 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
         return f'waiting for the result of an earlier write of resourceclaim "{name}"'
     controller = claim.metadata.controller
     if generated and (controller is None or controller.uid != pod.metadata.uid):
+        if controller is not None and controller.kind == "PodGroup":
+            return f'resourceclaim "{name}" was created for a PodGroup: {_CLAIMS_OF_POD_GROUPS}'
         return f'resourceclaim "{name}" was not created for this pod'
     if _is_stale(pod, claim, key, inventory, generated=generated):
         read.stale.append(release_of(key, claim))  # also if it is being deleted, which its finalizer holds up
