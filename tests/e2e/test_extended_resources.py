@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, RequestInfo, Truncate
+from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.faults import Fault
 
 from . import objects
@@ -17,6 +17,7 @@ from .conftest import StartReplica, Trouble
 from .device_objects import FINALIZER, add_slices, claims_of, devices_of, slice_of
 from .recovery import recovery_configuration
 from .replica import Replica
+from .write_faults import FAULTS
 
 WRITES: Final = (
     ("create", "resourceclaims"),
@@ -24,13 +25,6 @@ WRITES: Final = (
     ("patch", "pods/status"),
     ("create", "pods/binding"),
 )
-FAULTS: Final[dict[str, Fault]] = {
-    "409": Refuse(409),
-    "422": Refuse(422),
-    "lost before it was written": Disconnect(),
-    "lost after it was written": Disconnect(applied=True),
-    "answer truncated": Truncate(),
-}
 
 
 async def pod_has_its_devices(cluster: Cluster, name: str, count: int) -> None:
