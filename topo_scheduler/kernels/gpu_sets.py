@@ -68,26 +68,47 @@ def best_divisions(rings: Int64, weights: Int64, n: int, divisions: Int64) -> No
             set has fewer GPUs than the size.
     """
     count = np.int64(1) << n
-    sizes = np.zeros(count, np.int64)
+    sizes = np.zeros(count, np.int8)
     for s in range(1, count):
         sizes[s] = sizes[s >> 1] + (s & 1)
+    searched = np.zeros(n + 1, np.bool_)
     divisions[0, :] = 0
     for free in range(1, count):
         # The lowest GPU is left over, or in one of the subsets.
         lowest = np.int64(free) & -np.int64(free)
         rest = free ^ lowest
+        gpus = np.int64(sizes[free])
         divisions[free, :] = divisions[rest, :]
+        searched[:] = False
+        search = False
+        for size in range(1, gpus + 1):
+            if not weights[size]:
+                continue
+            if size == gpus:
+                divisions[free, size] = rings[free]
+            elif size == 1:
+                divisions[free, size] += rings[lowest]
+            elif gpus % size or size == 2:
+                # A GPU is left over, any one; or the lowest has one of the others as its partner.
+                others = rest
+                while others:
+                    gpu = others & -others
+                    others ^= gpu
+                    total = divisions[free ^ gpu, size]
+                    if size == 2:
+                        total = max(total, rings[lowest | gpu] + divisions[rest ^ gpu, size])
+                    divisions[free, size] = max(divisions[free, size], total)
+            else:
+                searched[size] = search = True
+        if not search:
+            continue
         others = rest
-        while True:
+        while others:
             chosen = others | lowest
-            size = sizes[chosen]
-            if weights[size]:
-                total = rings[chosen]
-                if 2 * size <= sizes[free]:
-                    total += divisions[free ^ chosen, size]
+            size = np.int64(sizes[chosen])
+            if searched[size]:
+                total = rings[chosen] + divisions[free ^ chosen, size]
                 divisions[free, size] = max(divisions[free, size], total)
-            if others == 0:
-                break
             others = (others - 1) & rest
 
 
@@ -103,7 +124,7 @@ def best_choices(own: Int64, left: Int64, n: int, choices: Int64) -> None:
         choices: int64[2**n, n + 1]; written: the subset as bits, or -1 where the set has fewer GPUs than the size.
     """
     count = np.int64(1) << n
-    sizes = np.zeros(count, np.int64)
+    sizes = np.zeros(count, np.uint8)
     for s in range(1, count):
         sizes[s] = sizes[s >> 1] + (s & 1)
     ranks = np.zeros(n + 1, np.int64)
@@ -111,13 +132,14 @@ def best_choices(own: Int64, left: Int64, n: int, choices: Int64) -> None:
         choices[free, :] = -1
         ranks[:] = -1
         # Every subset of the free set, the empty one last.
-        s = np.int64(free)
+        every = np.uint64(free)  # Numba has no check for a negative index then
+        s = every
         while True:
-            rank = own[s] + left[free ^ s]
+            rank = own[s] + left[every ^ s]
             size = sizes[s]
             if rank > ranks[size]:
                 ranks[size] = rank
                 choices[free, size] = s
             if s == 0:
                 break
-            s = (s - 1) & free
+            s = (s - np.uint64(1)) & every
