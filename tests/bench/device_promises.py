@@ -18,6 +18,8 @@ MIG_BOUNDS: Final[Mapping[str, float]] = {
     "engine_two_moves_at_90": 1.0,
 }
 """Percent of requests blocked only by fragmentation, at most; by chooser and load, for the mix that is recorded."""
+TABLE_BOUNDS_MS: Final[Mapping[int, float]] = {8: 1.0, 16: 200.0}
+"""Milliseconds of CPU time for the tables of one shape, at most, by its number of GPUs."""
 _PAGE: Final = "measurements-devices.md"
 
 
@@ -46,6 +48,15 @@ def device_promises(figures: Mapping[str, Json]) -> Iterator[SettledElsewhere]:
         behind <= BEHIND_BOUND_POINTS,
         f"{_PAGE}#gpus-of-a-node",
     )
+    for count, most_ms in TABLE_BOUNDS_MS.items():
+        longest_ms = figures["gpu_tables"][f"longest_of_{count}_ms"]
+        yield SettledElsewhere(
+            f"tables of a shape with {count} GPUs, CPU time, the longest of all shapes",
+            f"at most {most_ms:g} ms",
+            "not recorded" if longest_ms is None else f"{longest_ms:g} ms",
+            longest_ms is not None and longest_ms <= most_ms,
+            f"{_PAGE}#time-for-the-tables",
+        )
     for name, bound in MIG_BOUNDS.items():
         policy, _, at = name.rpartition("_at_")
         moves = "with up to two moves" if policy == "engine_two_moves" else "without moves"

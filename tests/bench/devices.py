@@ -1,23 +1,24 @@
 """How well devices are chosen: GPUs of real nodes by bandwidth, and slots of MIG instances by fragmentation.
 
-``python -m tests.bench.devices {gpus,mig,mig-engine} [--seeds N] [--write]``: JSON on stdout. Every policy sees the
-same pods.
+``python -m tests.bench.devices {gpus,mig,mig-engine,tables} [--seeds N] [--write]``: JSON on stdout. Every policy
+sees the same pods.
 """
 
 import argparse
 import json
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import product
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Final
 
 from tests.devices.shapes import dgx_1v, folder, from_file
 from tests.docs.results import keep
-from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, shape_of
+from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, Shape, shape_of
 from topo_scheduler.scheduling.devices.mig_slots import MigSlots
 from topo_scheduler.simulation.devices.gpu_choosers import (
     Choose,
@@ -33,7 +34,7 @@ from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, MigOu
 from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware, pair_bandwidth
 from topo_scheduler.state.devices.mig import GIB, geometry_of
 
-from .device_promises import BEHIND_BOUND_POINTS, MESH_BOUND_PERCENT, MIG_BOUNDS
+from .device_promises import BEHIND_BOUND_POINTS, MESH_BOUND_PERCENT, MIG_BOUNDS, TABLE_BOUNDS_MS
 from .mig_engine import EngineOutcome, run_engine
 from .mig_repack import Repacking
 from .objects import Json
@@ -131,6 +132,33 @@ def result_of_gpus(figures: Json) -> str:
         f"{'nowhere' if ahead else 'somewhere'} more than {BEHIND_BOUND_POINTS} points below another chooser;"
         f" {figures['meshes_below_bound']} of {figures['meshes']} meshes below {MESH_BOUND_PERCENT:.0f} %"
     )
+
+
+def tables(repeats: int) -> Json:
+    """Measure the CPU time for the tables of each shape with 8 or 16 GPUs: the median of some repeats."""
+    times_ms: dict[int, list[float]] = {count: [] for count in TABLE_BOUNDS_MS}
+    for shape in {shape_of(hardware) for hardware, _ in distinct().values() if len(hardware.gpus) in TABLE_BOUNDS_MS}:
+        count = len(shape.pairs)
+        weights = usual_sizes(count)
+        GpuTables(shape, weights)  # what the first call in a process costs does not count
+        times_ms[count].append(median(_milliseconds(shape, weights) for _ in range(repeats)))
+    rows: list[Json] = [
+        {"gpus": count, "shapes": len(times), "longest_ms": round(max(times), 2), "aim_ms": TABLE_BOUNDS_MS[count]}
+        for count, times in times_ms.items()
+    ]
+    longest = {f"longest_of_{row['gpus']}_ms": row["longest_ms"] for row in rows}
+    return {"repeats": repeats, **longest, "rows": rows}
+
+
+def _milliseconds(shape: Shape, weights: Sequence[int]) -> float:
+    began = time.thread_time()
+    GpuTables(shape, weights)
+    return 1000 * (time.thread_time() - began)
+
+
+def result_of_tables(figures: Json) -> str:
+    """Return the result in words."""
+    return ", ".join(f"{figures[f'longest_of_{count}_ms']} ms for {count} GPUs" for count in TABLE_BOUNDS_MS)
 
 
 # ---------------------------------------------------------------- MIG
@@ -263,6 +291,7 @@ def result_of_mig(figures: Json) -> str:
 
 PARTS: Final = {
     "gpus": ("device_bandwidth", gpus, result_of_gpus),
+    "tables": ("gpu_tables", tables, result_of_tables),
     "mig": ("mig_fragmentation", mig, result_of_mig),
     "mig-engine": ("mig_engine", mig_engine, result_of_mig),
 }
@@ -272,7 +301,8 @@ def main(arguments: list[str]) -> None:
     """Measure one part."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.devices", description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--seeds", type=int, default=10, help="runs of each policy, with seeds from 0 (default 10)")
+    seeds_help = "runs of each policy, with seeds from 0, or repeats of `tables` (default 10)"
+    parser.add_argument("--seeds", type=int, default=10, help=seeds_help)
     parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
     given = parser.parse_args(arguments)
     name, measure, result = PARTS[given.part]
