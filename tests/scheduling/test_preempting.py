@@ -61,7 +61,7 @@ def test_a_gang_clears_one_leaf_by_one_plan() -> None:
 def test_a_gang_that_prefers_few_leaves_clears_the_leaf_that_it_requires() -> None:
     """Not the nodes that would do if it required no leaf: of each leaf one node is cheap."""
     d = fabric_driver({"s1/l1": 2, "s1/l2": 2, "s1/l3": 2})
-    d.now = 5_000
+    d.now = 5_000.0
     for leaf in (1, 2, 3):
         for number, started in ((1, 4_990), (2, 100 * leaf)):
             low = run_pod(d, f"low-{leaf}-{number}", f"s1-l{leaf}-{number}")
