@@ -189,10 +189,10 @@ def _check_reservations(kind: ApiKind, name: str, status: Json) -> None:
 def _without_deallocated(old: Json, new: Json) -> Json:
     """Return a status (below ``status``) without what drivers reported of devices that are not allocated any more."""
     status = new.get("status") or {}
-    gone = set(map(_device_of, _results(old))) - set(map(_device_of, _results(status)))
-    if not status.get("devices") or not gone:
+    deallocated = set(map(_device_of, _results(old))) - set(map(_device_of, _results(status)))
+    if not status.get("devices") or not deallocated:
         return new
-    kept = [device for device in status["devices"] if _device_of(device) not in gone]
+    kept = [device for device in status["devices"] if _device_of(device) not in deallocated]
     rest = {field: value for field, value in status.items() if field != "devices"}
     return {"status": {**rest, "devices": kept} if kept else rest}
 
