@@ -41,30 +41,26 @@ def device_promises(figures: Mapping[str, Json]) -> Iterator[SettledElsewhere]:
         lowest >= MESH_BOUND_PERCENT,
         f"{_PAGE}#gpus-of-a-node",
     )
-    yield SettledElsewhere(
-        f"bandwidth kept inside nodes at {load} % load: behind the choosers of NVIDIA and AMD, the most",
-        f"at most {BEHIND_BOUND_POINTS:g} points",
-        f"{max(0.0, behind):g} points",
-        behind <= BEHIND_BOUND_POINTS,
-        f"{_PAGE}#gpus-of-a-node",
-    )
+    name = f"bandwidth kept inside nodes at {load} % load: behind the choosers of NVIDIA and AMD, the most"
+    yield _at_most(name, max(0.0, behind), BEHIND_BOUND_POINTS, "points", "gpus-of-a-node")
     for count, most_ms in TABLE_BOUNDS_MS.items():
         longest_ms = figures["gpu_tables"][f"longest_of_{count}_ms"]
-        yield SettledElsewhere(
-            f"tables of a shape with {count} GPUs, CPU time, the longest of all shapes",
-            f"at most {most_ms:g} ms",
-            "not recorded" if longest_ms is None else f"{longest_ms:g} ms",
-            longest_ms is not None and longest_ms <= most_ms,
-            f"{_PAGE}#time-for-the-tables",
-        )
+        name = f"tables of a shape with {count} GPUs, CPU time, the longest of all shapes"
+        yield _at_most(name, longest_ms, most_ms, "ms", "time-for-the-tables")
     for name, bound in MIG_BOUNDS.items():
         policy, _, at = name.rpartition("_at_")
         moves = "with up to two moves" if policy == "engine_two_moves" else "without moves"
-        share = mig[name]
-        yield SettledElsewhere(
-            f"MIG requests blocked only by fragmentation at {at} % load, {moves}",
-            f"at most {bound:g} %",
-            "not recorded" if share is None else f"{share:g} %",
-            share is not None and share <= bound,
-            f"{_PAGE}#mig-slots",
+        yield _at_most(
+            f"MIG requests blocked only by fragmentation at {at} % load, {moves}", mig[name], bound, "%", "mig-slots"
         )
+
+
+def _at_most(name: str, figure: float | None, bound: float, unit: str, section: str) -> SettledElsewhere:
+    """Return the promise that a figure stays below a bound, which it does not as long as it is not recorded."""
+    return SettledElsewhere(
+        name,
+        f"at most {bound:g} {unit}",
+        "not recorded" if figure is None else f"{figure:g} {unit}",
+        figure is not None and figure <= bound,
+        f"{_PAGE}#{section}",
+    )

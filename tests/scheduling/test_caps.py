@@ -246,6 +246,19 @@ def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> No
     assert len(d.where(*fewer)) == 2 * MAX_CLASSES
 
 
+def count_views(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets an entry for each view of a class that is made from now on."""
+    made: list[int] = []
+    original = class_views.ClassView.__init__
+
+    def counted(self: Any, *args: Any) -> None:
+        made.append(1)
+        original(self, *args)
+
+    monkeypatch.setattr(class_views.ClassView, "__init__", counted)
+    return made
+
+
 @pytest.mark.unrecorded
 def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
@@ -261,14 +274,7 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
     last = asking("last", {"nvidia.com/gpu": 1, "cpu": "999m"})
     d.run(*hostile, last)
     assert not d.where(*hostile, last)
-    made: list[int] = []
-    original = class_views.ClassView.__init__
-
-    def counted(self: Any, *args: Any) -> None:
-        made.append(1)
-        original(self, *args)
-
-    monkeypatch.setattr(class_views.ClassView, "__init__", counted)
+    made = count_views(monkeypatch)
     d.delete(filler)
     d.step()
     assert len(made) <= 8 + 2, "classes of which a view was made in one step"
@@ -294,14 +300,7 @@ def test_twice_as_many_classes_as_views_are_kept_keep_no_other_pod_waiting(monke
     d.run(*hostile, victim)
     assert not d.where(*hostile, victim)
     assert len(d.engine.attempts.planner.views._views) <= class_views.MAX_VIEWS
-    made: list[int] = []
-    original = class_views.ClassView.__init__
-
-    def counted(self: Any, *args: Any) -> None:
-        made.append(1)
-        original(self, *args)
-
-    monkeypatch.setattr(class_views.ClassView, "__init__", counted)
+    made = count_views(monkeypatch)
     d.delete(filler)
     d.step()
     assert len(made) <= requeue.NEW_CLASSES_PER_STEP + 2, "classes of which a view was made in one step"

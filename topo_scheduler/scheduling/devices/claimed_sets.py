@@ -31,19 +31,18 @@ class ClaimedSets:
         """Return the same for devices on a trial."""
         return ClaimedSets(devices, self._claimed)
 
-    def in_use(self, row: int, node: str, count: int) -> int:
+    def in_use(self, row: int, count: int) -> int:
         """Return the GPUs of a node that claims have, wholly or in part, as bits.
 
         Args:
             row: row of the node.
-            node: its name.
             count: number of its GPUs.
 
         Returns:
             `UNKNOWN` if a claim has a GPU of the node, and it is not known which one.
         """
         inventory = self._devices.inventory
-        if not inventory.is_any_in_use or not inventory.slices_of(node):
+        if not inventory.is_any_in_use or not inventory.slices_of(self._devices.node_names[row]):
             return 0
         used = inventory.use_of(device.id for device in self._published(row))
         return self.indexes(row, {*used.whole, *used.shares}, count)

@@ -143,7 +143,7 @@ class GpuSets:
         gpus, devices = self.hardware.of(row), self._nodes.devices
         if gpus is None:
             return 0
-        claimed = self.claimed.in_use(row, self._nodes.names[row], gpus.count) if self.claimed is not None else 0
+        claimed = self.claimed.in_use(row, gpus.count) if self.claimed is not None else 0
         if claimed < 0:
             return 0
         if count := int(devices.count[row]):

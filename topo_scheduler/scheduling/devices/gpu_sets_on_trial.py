@@ -169,7 +169,7 @@ class GpuSetsOnTrial(GpuSets):
         gpus = self.hardware.of(row)
         if gpus is None or not self._nodes.devices.count[row] or row not in self._gone:
             return super()._count_free(row)
-        claimed = self.claimed.in_use(row, self._nodes.names[row], gpus.count) if self.claimed is not None else 0
+        claimed = self.claimed.in_use(row, gpus.count) if self.claimed is not None else 0
         if claimed < 0:
             return 0
         entries = [entry for uid in self._pods_on(row) if (entry := self.ledger.get(uid)) is not None]

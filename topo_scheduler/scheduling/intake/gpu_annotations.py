@@ -104,9 +104,8 @@ def needs_without_gpus(request: PlacementRequest, cls: PodClass) -> str:
     needs = cls.gpu_needs
     if needs is None or not needs.close or cls.gpus > 1 or _has_own_claims(cls):
         return ""
-    name = GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
     gpus = counted(cls.gpus, "whole GPU")
-    return f"annotation {name} has no effect: it is about GPUs of one pod, and this pod has {gpus}"
+    return f"annotation {_closeness(request)} has no effect: it is about GPUs of one pod, and this pod has {gpus}"
 
 
 def needs_of_claims(request: PlacementRequest, cls: PodClass) -> str:
@@ -114,13 +113,17 @@ def needs_of_claims(request: PlacementRequest, cls: PodClass) -> str:
     needs = cls.gpu_needs
     if needs is None or not (needs.close and needs.required) or cls.gpus > 1 or not _has_own_claims(cls):
         return ""
-    name = GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
     return (
-        f"annotation {name} can't be required of devices of resource claims; set annotation {GPU_REQUIREMENTS} to"
-        " preferred, or ask for the GPUs by limits instead of a claim"
+        f"annotation {_closeness(request)} can't be required of devices of resource claims; set annotation"
+        f" {GPU_REQUIREMENTS} to preferred, or ask for the GPUs by limits instead of a claim"
     )
 
 
 def _has_own_claims(cls: PodClass) -> bool:
     """Return whether a pod names claims itself, in addition to those that are made for its requests."""
     return any(not claim.resources for claim in cls.claims)
+
+
+def _closeness(request: PlacementRequest) -> str:
+    """Return the annotation by which a pod asks how close its GPUs are."""
+    return GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
