@@ -112,34 +112,31 @@ def best_divisions(rings: Int64, weights: Int64, n: int, divisions: Int64) -> No
             others = (others - 1) & rest
 
 
-@kernel("void(int64[::1], int64[::1], int64, int64[:,::1])")
-def best_choices(own: Int64, left: Int64, n: int, choices: Int64) -> None:
-    """Compute for every set of free GPUs and every size the subset with the highest rank.
+@kernel("void(int64[::1], int64[::1], int64, int64[::1])")
+def best_choices(own: Int64, left: Int64, free: int, choices: Int64) -> None:
+    """Compute for one set of free GPUs and every size the subset with the highest rank.
 
     Args:
         own: int64[2**n], rank of a set as the choice. No two sets of one size may have the same rank.
         left: int64[2**n], rank of a set as what is left free. The sum of the two is compared, so the one that matters
             less must be smaller than any difference of the other.
-        n: number of GPUs.
-        choices: int64[2**n, n + 1]; written: the subset as bits, or -1 where the set has fewer GPUs than the size.
+        free: the free GPUs.
+        choices: int64[n + 1]; written: the subset as bits, or -1 where fewer GPUs are free than the size.
     """
-    count = np.int64(1) << n
-    sizes = np.zeros(count, np.uint8)
-    for s in range(1, count):
-        sizes[s] = sizes[s >> 1] + (s & 1)
-    ranks = np.zeros(n + 1, np.int64)
-    for free in range(count):
-        choices[free, :] = -1
-        ranks[:] = -1
-        # Every subset of the free set, the empty one last.
-        every = np.uint64(free)  # Numba has no check for a negative index then
-        s = every
-        while True:
-            rank = own[s] + left[every ^ s]
-            size = sizes[s]
-            if rank > ranks[size]:
-                ranks[size] = rank
-                choices[free, size] = s
-            if s == 0:
-                break
-            s = (s - np.uint64(1)) & every
+    ranks = np.full(choices.shape[0], -1, np.int64)
+    choices[:] = -1
+    # Every subset of the free set, the empty one last.
+    s = free
+    while True:
+        rank = own[s] + left[free ^ s]
+        size = 0
+        members = s
+        while members:
+            members &= members - 1
+            size += 1
+        if rank > ranks[size]:
+            ranks[size] = rank
+            choices[size] = s
+        if s == 0:
+            break
+        s = (s - 1) & free

@@ -1,4 +1,4 @@
-"""Computes tables of GPUs in a thread: those of 16 GPUs take 0.2 s, and their kernels seconds to compile."""
+"""Computes tables of GPUs in a thread: those of 16 GPUs take 0.1 s, and their kernels seconds to compile."""
 
 import asyncio
 import logging

@@ -3,7 +3,7 @@
 Tables depend on the hardware and on the *weights*: how often the pods that now run in this cluster have each number of
 GPUs. Weights follow the pods rarely: see `MOVED_THOUSANDTHS`.
 
-Tables of 16 GPUs take 0.2 s, and their kernels take seconds to compile. So a daemon computes tables in a thread
+Tables of 16 GPUs take 0.1 s, and their kernels take seconds to compile. So a daemon computes tables in a thread
 (`deferred`), and `ApproximateTables` decide until `put` is called. That call is recorded; what is wanted is not, as no
 decision depends on it.
 """
