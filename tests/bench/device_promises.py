@@ -1,10 +1,7 @@
 """What is promised of the choice of devices, with its verdict, from the recorded runs of ``tests.bench.devices``."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Final
-
-from tests.docs.results import RESULTS
 
 from .objects import Json
 from .promises import SettledElsewhere
@@ -21,12 +18,6 @@ MIG_BOUNDS: Final[Mapping[str, float]] = {
 TABLE_BOUNDS_MS: Final[Mapping[int, float]] = {8: 1.0, 16: 200.0}
 """Milliseconds of CPU time for the tables of one shape, at most, by its number of GPUs."""
 _PAGE: Final = "measurements-devices.md"
-
-
-def recorded() -> dict[str, Json]:
-    """Return the figures that are recorded, by the name of the run."""
-    runs = json.loads((RESULTS / "measurements-devices.json").read_text(encoding="utf-8"))
-    return {name: run["figures"] for name, run in runs.items()}
 
 
 def device_promises(figures: Mapping[str, Json]) -> Iterator[SettledElsewhere]:

@@ -199,6 +199,12 @@ PROMISES: Final = (
     Promise("one node's changed labels, 99th percentile", "starting.nodes.one_change.p99_us", 1, "ms", _US),
     Promise("all kernels compiled, nothing cached", "starting.kernels.cold.seconds", 6, "s"),
     Promise(
+        "`check-config`, `topology`, `explain`, `drain`: CPU until the first request, the longest",
+        "starting.commands.longest_cpu_s",
+        0.5,
+        "s",
+    ),
+    Promise(
         "plain pods of 2 GPUs on 1,000 nodes: pods a second over kube-scheduler's",
         "plain.1000.ours.pods_per_s",
         3,
@@ -272,20 +278,6 @@ SETTLED_ELSEWHERE: Final = (
         "0.02 %",
         True,
         "measurements-limits.md#beside-kube-scheduler",
-    ),
-    SettledElsewhere(
-        "gangs partially bound because leader or API server was killed: until complete or rolled back, the longest",
-        "within 5 s",
-        "4.6 s",
-        True,
-        "measurements-reliability.md#partially-bound-gangs",
-    ),
-    SettledElsewhere(
-        "gangs partially bound because a webhook refuses a member or hangs on it: the same",
-        "within 5 s",
-        "10.2 s",
-        False,
-        "measurements-reliability.md#partially-bound-gangs",
     ),
     SettledElsewhere(
         "baseline `fgd` of `simulate`: GPUs allocated, from the published, the list that differs most",

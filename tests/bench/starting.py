@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from statistics import median
 
 import msgspec
 
+from tests.cli.processes import SIMPLE_COMMANDS, arguments_of, cpu_seconds, write_unreachable
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 
@@ -77,10 +80,24 @@ def kernels() -> Json:
     return result
 
 
+def commands(repeats: int = 5) -> Json:
+    """Measure the CPU time of each simple command until its first request: the median of some processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        kubeconfig = write_unreachable(Path(folder) / "kubeconfig")
+        seconds = {
+            command[0]: round(
+                median(cpu_seconds(*arguments_of(command, kubeconfig), status=status) for _ in range(repeats)), 3
+            )
+            for command, status in SIMPLE_COMMANDS.items()
+        }
+    return {"cpu_s": seconds, "longest_cpu_s": max(seconds.values())}
+
+
 def starting() -> Json:
     """All of it."""
     return {
         "kernels": kernels(),
+        "commands": commands(),
         "nodes": fabric(),
         "fragmentation": {str(nodes): largest_gangs(nodes) for nodes in (1000, 5000)},
     }

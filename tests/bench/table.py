@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from .device_promises import device_promises, recorded
+from tests.docs.results import recorded_figures
+
+from .device_promises import device_promises
 from .objects import Json
 from .parts import PARTS
 from .promises import PROMISES, SETTLED_ELSEWHERE
 from .ratios import RATIOS
+from .reliability_promises import reliability_promises
 from .results import read, write
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -135,7 +138,8 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
         else:
             measured = "; ".join(filter(None, (one.told(found), one.remark(parts))))
             yield one.tells, one.promised, measured, one.kept(found)
-    for other in (*SETTLED_ELSEWHERE, *device_promises(recorded())):
+    recorded = recorded_figures()
+    for other in (*SETTLED_ELSEWHERE, *reliability_promises(recorded), *device_promises(recorded)):
         yield other.tells, other.promised, f"[{other.measured}]({other.page})", other.kept
 
 
@@ -326,6 +330,8 @@ def _starting(parts: Mapping[str, Json]) -> Rows:
     kernels, nodes = figures["kernels"], figures["nodes"]
     yield "a process that compiles all kernels", f"{kernels['cold']['process_cpu_s']} s"
     yield "a process that has all kernels from a cache", f"{kernels['cached']['process_cpu_s']} s"
+    for command, seconds in figures.get("commands", {}).get("cpu_s", {}).items():
+        yield f"`{command}` until its first request", f"{seconds} s"
     yield f"a first list of {nodes['nodes']:,} nodes, decoded", f"{nodes['first_list_ms']} ms"
     yield "the same list, every node changed", f"{nodes['relist_all_changed_ms']} ms"
     yield "one node's changed labels: median, 99th percentile", _pair(nodes["one_change"])

@@ -5,16 +5,17 @@ from copy import deepcopy
 
 import pytest
 
-from tests.bench.device_promises import MIG_BOUNDS, TABLE_BOUNDS_MS, device_promises, recorded
+from tests.bench.device_promises import MIG_BOUNDS, TABLE_BOUNDS_MS, device_promises
 from tests.bench.objects import Json
 from tests.bench.promises import PROMISES
 from tests.bench.results import read
 from tests.bench.table import COPY, REFERENCE, page
+from tests.docs.results import recorded_figures
 
 
 def test_rows_of_the_page_are_what_the_page_of_devices_says() -> None:
     text, devices = page(read(COPY)), (REFERENCE / "measurements-devices.md").read_text(encoding="utf-8")
-    promises = list(device_promises(recorded()))
+    promises = list(device_promises(recorded_figures()))
     others = 2 + len(TABLE_BOUNDS_MS)
     assert len(promises) == others + len(MIG_BOUNDS)
     for promise in promises:
@@ -47,7 +48,7 @@ def test_rows_of_the_page_are_what_the_page_of_devices_says() -> None:
 )
 def test_verdicts_follow_the_figures(run: str, keys: tuple[str, ...], kept: float, missed: float, number: int) -> None:
     for value, verdict in ((kept, True), (missed, False)):
-        figures = deepcopy(recorded())
+        figures = deepcopy(recorded_figures())
         at: Json = figures[run]
         for key in keys[:-1]:
             at = at[key]

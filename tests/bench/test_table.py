@@ -1,6 +1,8 @@
 """The page of measurements tells what the run beside it measured, and what it did not."""
 
 import re
+from copy import deepcopy
+from typing import Any
 
 import pytest
 
@@ -9,8 +11,10 @@ from tests.bench.objects import Json
 from tests.bench.parts import PARTS
 from tests.bench.promises import EVENTS_SECONDS, PROMISES, SETTLED_ELSEWHERE, Promise
 from tests.bench.ratios import RATIOS, ratios_of
+from tests.bench.reliability_promises import reliability_promises
 from tests.bench.results import failures, read
 from tests.bench.table import COPY, REFERENCE, page
+from tests.docs.results import recorded_figures
 
 
 @pytest.fixture
@@ -99,10 +103,13 @@ def test_what_other_pages_say_of_promises_is_what_they_say() -> None:
     }
     here = {one: row[2] - row[3] for one in LISTS for row in _numbers("measurements-fgd.md", f"{one} |")}
     far, farther = (max(differences, key=lambda one: abs(differences[one])) for differences in (simulated, here))
-    assert [(one.measured, one.kept) for one in SETTLED_ELSEWHERE] == [
-        (f"{max(refused) / 50:g} %", max(refused) / 50 <= 0.1),
+    gangs = [one for one in reliability_promises(recorded_figures()) if one.page.endswith("#partially-bound-gangs")]
+    assert [(one.measured, one.kept) for one in gangs] == [
         (f"{max(map(max, killed)):g} s", max(map(max, killed)) <= 5),
         (f"{max(map(max, webhooks)):g} s", max(map(max, webhooks)) <= 5),
+    ]
+    assert [(one.measured, one.kept) for one in SETTLED_ELSEWHERE] == [
+        (f"{max(refused) / 50:g} %", max(refused) / 50 <= 0.1),
         (f"{simulated[far]:.2f} (`{far}`)", simulated[far] <= 0.3),
         (f"{abs(here[farther]):.2f} (`{farther}`)", abs(here[farther]) <= 0.3),
     ]
@@ -110,12 +117,41 @@ def test_what_other_pages_say_of_promises_is_what_they_say() -> None:
 
 def test_promises_settled_elsewhere_have_rows_with_their_verdicts(kept: Json) -> None:
     text = page(kept)
-    for one in SETTLED_ELSEWHERE:
+    for one in (*SETTLED_ELSEWHERE, *reliability_promises(recorded_figures())):
         (row,) = re.findall(rf"^\| {re.escape(one.tells)} \|.*$", text, re.MULTILINE)
         name, _, anchor = one.page.partition("#")
         headings = re.findall(r"^#+ (.*)$", (REFERENCE / name).read_text(encoding="utf-8"), re.MULTILINE)
         assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
         assert row.endswith(f"| [{one.measured}]({one.page}) | {'yes' if one.kept else '**no**'} |")
+
+
+@pytest.mark.parametrize(
+    ("number", "run", "keys", "kept_at", "missed_at"),
+    [
+        (0, "attacks", ("attacked", "pods", "p99"), 1.0, 1.2),
+        (1, "attacks", ("attacked", "gangs", "p99"), 1.0, 1.2),
+        (2, "attacks", ("attacked", "rss_mib"), 512, 513),
+        (3, "attacks", ("attacked", "cpus"), 1.0, 1.01),
+        (4, "half_gangs", ("longest_s", "SERVER"), 5.0, 5.1),
+        (5, "half_gangs", ("longest_s", "HANGS"), 5.0, 5.1),
+        (6, "zombies", ("writes_after_the_lease",), 0, 1),
+        (7, "failover_outage", ("next_bind_s",), [0.1, 3.0, 0.2], [0.1, 3.1, 0.2]),
+    ],
+)
+def test_verdicts_on_reliability_follow_the_figures(
+    number: int, run: str, keys: tuple[str, ...], kept_at: Any, missed_at: Any
+) -> None:
+    for value, verdict in ((kept_at, True), (missed_at, False)):
+        figures = deepcopy(recorded_figures())
+        for kind in ("pods", "gangs"):
+            figures["attacks"]["quiet"][kind]["p99"] = 0.0
+        for name in ("half_gangs_first", "half_gangs"):
+            figures[name]["longest_s"] = dict.fromkeys(figures[name]["longest_s"], 1.0)
+        at = figures[run]
+        for key in keys[:-1]:
+            at = at[key]
+        at[keys[-1]] = value
+        assert list(reliability_promises(figures))[number].kept is verdict
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """What a command imports: packages that take long to import only where the command uses them."""
 
 import gc
-import json
-import resource
 import subprocess
 import sys
 from math import inf
@@ -12,6 +10,7 @@ from typing import Final
 import pytest
 
 from tests.cli.conftest import RECOVERS, ROOT, Served, run
+from tests.cli.processes import SIMPLE_COMMANDS, arguments_of, cpu_seconds, write_unreachable
 
 NEVER: Final = {"kopf", "prometheus_client", "scipy.linalg", "pandas", "matplotlib", "tenacity"}
 """No command that only reads or drains uses one of these."""
@@ -31,25 +30,7 @@ LIBRARIES_AND_OURS: Final = 1.25
 @pytest.fixture
 def unreachable(tmp_path: Path) -> str:
     """A kubeconfig whose server refuses connections."""
-    config = {
-        "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
-        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
-        "users": [{"name": "none", "user": {"token": "x"}}],
-        "current-context": "none",
-    }
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(config))
-    return str(kubeconfig)
-
-
-def cpu_seconds(*arguments: str, status: int = 0) -> float:
-    """Return the CPU time of a Python process."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    answer = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert answer.returncode == status, answer.stderr
-    assert not status or "Cannot connect to host 127.0.0.1:9 " in answer.stderr
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return write_unreachable(tmp_path / "kubeconfig")
 
 
 def imported(*arguments: str, status: int = 0) -> set[str]:
@@ -103,20 +84,11 @@ def test_what_the_first_request_does_without_is_imported_after_it(unreachable: s
     assert not found & (NEVER | COMPILED | SCHEDULING | {"pydantic", "rich"})
 
 
-@pytest.mark.parametrize(
-    ("command", "status"),
-    [
-        (("check-config", str(ROOT / "manifests" / "install.yaml")), 0),
-        (("topology",), 1),
-        (("explain", "any"), 1),
-        (("drain", "any"), 1),
-    ],
-    ids=["check-config", "topology", "explain", "drain"],
-)
+@pytest.mark.parametrize("command", SIMPLE_COMMANDS, ids=" ".join)
 def test_simple_commands_take_half_a_second_until_their_first_request(
-    command: tuple[str, ...], status: int, unreachable: str
+    command: tuple[str, ...], unreachable: str
 ) -> None:
-    arguments = ["-m", "topo_scheduler", *command, *(("--kubeconfig", unreachable) if status else ())]
+    arguments, status = arguments_of(command, unreachable), SIMPLE_COMMANDS[command]
     libraries = ["-c", "import aiohttp, kubernetes_asyncio"]
     seconds = of_libraries = inf
     for _ in range(5):  # as other work runs beside

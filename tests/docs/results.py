@@ -35,6 +35,11 @@ def runs() -> dict[str, Run]:
     return found
 
 
+def recorded_figures() -> dict[str, Run]:
+    """Return the figures of all runs, by the name of the run."""
+    return {name: run["figures"] for _, name, run in entries()}
+
+
 def keep(name: str, result: str, figures: Run, folder: Path = RESULTS) -> Path:
     """Replace the run of this name in the file that has it; return the file.
 
