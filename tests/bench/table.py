@@ -12,6 +12,7 @@ from .parts import PARTS
 from .promises import PROMISES, SETTLED_ELSEWHERE
 from .ratios import RATIOS
 from .reliability_promises import reliability_promises
+from .reservation_promises import reservation_promises
 from .results import read, write
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -139,7 +140,8 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
             measured = "; ".join(filter(None, (one.told(found), one.remark(parts))))
             yield one.tells, one.promised, measured, one.kept(found)
     recorded = recorded_figures()
-    for other in (*SETTLED_ELSEWHERE, *reliability_promises(recorded), *device_promises(recorded)):
+    settled = (*SETTLED_ELSEWHERE, *reservation_promises(recorded), *reliability_promises(recorded))
+    for other in (*settled, *device_promises(recorded)):
         yield other.tells, other.promised, f"[{other.measured}]({other.page})", other.kept
 
 

@@ -12,6 +12,7 @@ from tests.bench.parts import PARTS
 from tests.bench.promises import EVENTS_SECONDS, PROMISES, SETTLED_ELSEWHERE, Promise
 from tests.bench.ratios import RATIOS, ratios_of
 from tests.bench.reliability_promises import reliability_promises
+from tests.bench.reservation_promises import reservation_promises
 from tests.bench.results import failures, read
 from tests.bench.table import COPY, REFERENCE, page
 from tests.docs.results import recorded_figures
@@ -117,11 +118,12 @@ def test_what_other_pages_say_of_promises_is_what_they_say() -> None:
 
 def test_promises_settled_elsewhere_have_rows_with_their_verdicts(kept: Json) -> None:
     text = page(kept)
-    for one in (*SETTLED_ELSEWHERE, *reliability_promises(recorded_figures())):
+    recorded = recorded_figures()
+    for one in (*SETTLED_ELSEWHERE, *reservation_promises(recorded), *reliability_promises(recorded)):
         (row,) = re.findall(rf"^\| {re.escape(one.tells)} \|.*$", text, re.MULTILINE)
         name, _, anchor = one.page.partition("#")
         headings = re.findall(r"^#+ (.*)$", (REFERENCE / name).read_text(encoding="utf-8"), re.MULTILINE)
-        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in {heading.lower().replace(",", "").replace(" ", "-") for heading in headings}
         assert row.endswith(f"| [{one.measured}]({one.page}) | {'yes' if one.kept else '**no**'} |")
 
 
@@ -152,6 +154,17 @@ def test_verdicts_on_reliability_follow_the_figures(
             at = at[key]
         at[keys[-1]] = value
         assert list(reliability_promises(figures))[number].kept is verdict
+
+
+def test_verdicts_on_reservations_follow_the_streams() -> None:
+    def verdicts(ratio: float, in_use_percent: float) -> list[bool]:
+        row = {"ratio": ratio, "in_use_with_percent": in_use_percent, "in_use_without_percent": 95.0}
+        figures = {"full_leaves": {"streams": [row]}, "whole_fabric": {"streams": []}}
+        return [promise.kept for promise in reservation_promises(figures)]
+
+    assert verdicts(0.5, 94.0) == [True, True]
+    assert verdicts(0.51, 94.0) == [False, True]
+    assert verdicts(0.5, 93.9) == [True, False]
 
 
 @pytest.mark.parametrize(
