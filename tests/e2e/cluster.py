@@ -289,7 +289,7 @@ class Cluster:
             await asyncio.sleep(0.05)
 
     async def describe(self) -> str:
-        """What a person would look at first: nodes in use, pods, and what was said of those that wait."""
+        """What a person would look at first: nodes, pods, those that ended last, and what was said of those that wait."""
         lines = ["pods:"]
         try:
             events = await self.api.list("events", None)
@@ -297,7 +297,8 @@ class Cluster:
             for event in sorted(events, key=lambda event: str(event.get("eventTime"))):
                 uid = (event.get("regarding") or {}).get("uid", "")
                 said[uid].append(f"{event.get('reason')}: {event.get('note', '')[:300]}")
-            for pod in (await self.api.list("pods", None))[:60]:
+            pods = await self.api.list("pods", None)
+            for pod in sorted(pods, key=lambda pod: pod["status"].get("phase") == "Succeeded")[:60]:
                 meta = pod["metadata"]
                 where = pod["spec"].get("nodeName", "-")
                 lines.append(f"  {meta['namespace']}/{meta['name']} {pod['status'].get('phase')} on {where}")

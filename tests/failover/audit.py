@@ -83,6 +83,11 @@ def bound_at(log: Sequence[Write], name: str) -> float | None:
     return next((write.done for write in log if write.what == BINDING and write.name == f"default/{name}"), None)
 
 
+def lease_holder(log: Sequence[Write]) -> str:
+    """Return the credential that wrote the Lease last; empty if none did."""
+    return next((write.credential for write in reversed(log) if write.what.endswith(" leases")), "")
+
+
 def zombies(log: Sequence[Write]) -> list[Write]:
     """Return the writes that took effect after another one had taken the Lease; empty if all is well."""
     found: list[Write] = []

@@ -51,15 +51,10 @@ class Scene:
         self.replicas.append(replica)
         return replica
 
-    async def holder(self) -> str:
-        """Return the identity of who holds the Lease; empty if none does."""
-        lease = await self.cluster.api.find("leases", LEASE, "kube-system")
-        return str((lease or {}).get("spec", {}).get("holderIdentity") or "")
-
-    async def leader(self) -> ReplicaProcess:
-        """Return the replica that holds the Lease, by who writes it in the audit log."""
-        identity = await self.holder()
-        return next(one for one in self.replicas if identity in one.log.read_text())
+    def leader(self) -> ReplicaProcess:
+        """Return the replica that holds the Lease, by who wrote it last in the audit log."""
+        holder = audit.lease_holder(self.writes())
+        return next(replica for replica in self.replicas if replica.name == holder)
 
     async def submit(self, count: int) -> list[str]:
         """Create bare pods of 1 to 8 GPUs that run for a while; return their names."""

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.api import Json
 from topo_scheduler.api.process import LeaderElection
 
-from .audit import BINDING, CREDENTIAL, NOMINATION, Write, bound_at, writes, zombies
+from .audit import BINDING, CREDENTIAL, NOMINATION, Write, bound_at, lease_holder, writes, zombies
 from .scene import scene
 from .times import crash, orderly_end
 from .work import CONFIG, KINDS
@@ -39,6 +39,7 @@ def test_a_write_after_another_one_took_the_lease_is_found() -> None:
     late = write("a", 12, "create pods/binding")
     assert zombies([*a, *b, late, write("a", 13, "create events"), write("b", 14, "patch pods/status")]) == [late]
     assert zombies([*a, *b, write("a", 20, "update leases"), write("a", 21, "create pods/eviction")]) == []
+    assert [lease_holder(log) for log in ([], a, [*a, *b], [*b, late])] == ["", "a", "b", "b"]
 
 
 def _event(subresource: str, patch: Mapping[str, object] | None = None) -> Json:

@@ -51,7 +51,7 @@ async def _ready(scene: Scene) -> None:
 async def crash(scene: Scene) -> float:
     """Return the seconds from SIGKILL of the leader to the next bind."""
     await _ready(scene)
-    leader = await scene.leader()
+    leader = scene.leader()
     began = time.time()
     leader.kill()
     return await scene.next_bind() - began
@@ -60,7 +60,7 @@ async def crash(scene: Scene) -> float:
 async def orderly_end(scene: Scene) -> float:
     """Return the seconds from SIGTERM of the leader to the next bind by the other."""
     await _ready(scene)
-    leader = await scene.leader()
+    leader = scene.leader()
     began = time.time()
     ending = asyncio.create_task(asyncio.to_thread(leader.end))
     await asyncio.sleep(0.3)

@@ -6,9 +6,11 @@ ReplicaSet; from one to another node of the other pool, Migrations move pods of 
 
 import asyncio
 import itertools
+import time
 from functools import partial
 from typing import Final
 
+import pytest
 import yaml
 
 from tests.e2e import objects
@@ -107,11 +109,13 @@ class Work:
 
     async def written(self, replica: ReplicaProcess, timeout: float = 60.0) -> None:
         """Wait until a replica has written all of `KINDS`."""
-
-        async def all_kinds() -> bool:
-            return self.kinds(replica) >= KINDS
-
-        await self._scene.cluster.wait_until(all_kinds, timeout, f"{', '.join(sorted(KINDS))} by {replica.name}")
+        cluster = self._scene.cluster
+        deadline = time.monotonic() + timeout * cluster.slow
+        while lacking := KINDS - self.kinds(replica):
+            if time.monotonic() > deadline:
+                state, logs = await cluster.describe(), self._scene.logs()
+                pytest.fail(f"{replica.name} did not {', '.join(sorted(lacking))}\n{state}\n{logs}")
+            await asyncio.sleep(0.2)
 
     def kinds(self, replica: ReplicaProcess) -> frozenset[str]:
         """Return which of `KINDS` a replica has written."""

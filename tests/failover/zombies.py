@@ -48,7 +48,7 @@ async def cycles(scene: Scene, count: int, stop_seconds: float, meanwhile: Meanw
 
 
 async def _cycle(scene: Scene, work: Work, stop_seconds: float, found: Found, meanwhile: Meanwhile | None) -> None:
-    leader = await scene.leader()
+    leader = scene.leader()
     await work.settled()
     await work.burst()
     await work.written(leader)  # so it is known that this leader writes every kind
