@@ -1,11 +1,12 @@
 """Claims that several pods name, of which some run and others have no decision any more."""
 
+import msgspec
 import pytest
 
 from tests.helpers import make_node, make_pod
-from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of, taken
-from topo_scheduler.api.devices import ResourceClaim
-from topo_scheduler.api.objects import Pod
+from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, driver, nodes_of, slice_of, taken
+from topo_scheduler.api.devices import ResourceClaim, ResourceSlice
+from topo_scheduler.api.objects import Pod, PodResourceClaim
 from topo_scheduler.api.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.state.devices.claim_writes import consumer
@@ -121,3 +122,18 @@ def test_pods_go_elsewhere_once_the_claim_that_they_share_is_free(full: bool, ad
     d.settle(1)
     d.settle(1)
     assert nodes_of(pods) == 2 * ["s1-l1-2"]
+
+
+def test_a_shared_claim_leaves_the_device_that_the_pods_own_claim_needs() -> None:
+    """The first device would do for both claims, and only that one for the claim of the pod."""
+    d = driver({"s1/l1": 1}, gpus=2)
+    d.claim("shared", asking(1))
+    expression = f"device.attributes['{DRIVER}'].first"
+    item = msgspec.to_builtins(slice_of("s1-l1-1", 2, generation=2))
+    for number, device in enumerate(item["spec"]["devices"]):
+        device["attributes"] = {"first": {"bool": number == 0}}
+    d.slices(msgspec.convert(item, ResourceSlice))
+    pod = d.pod("p", asking(1, selectors=[{"cel": {"expression": expression}}]))
+    pod.spec.resource_claims.append(PodResourceClaim("shared", resource_claim_name="shared"))
+    assert d.run(pod) == {"p": "s1-l1-1"}
+    assert d.devices_of("p-claim") == ["gpu-0"] and d.devices_of("shared") == ["gpu-1"]

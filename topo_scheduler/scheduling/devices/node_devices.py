@@ -435,20 +435,18 @@ def _count(
     """
     count = 0
     try:
-        if once:
-            grants = allocate(candidates, once, used)
-            if grants is None:
-                return 0, ""
-            use(used, grants)
+        grants = allocate(candidates, [*once, *each], used)
+        if grants is None:
+            return 0, ""
         if not each:
             return NO_LIMIT, ""
-        while count < MAX_PODS_PER_NODE:
-            grants = allocate(candidates, each, used)
-            if grants is None:
-                break
+        use(used, grants[: len(once)])
+        grants = grants[len(once) :]
+        while grants is not None and count < MAX_PODS_PER_NODE:
             count += 1
             if not use(used, grants):
                 return MAX_PODS_PER_NODE, ""  # admin access uses nothing
+            grants = allocate(candidates, each, used)
     except DeviceAllocationError as error:
         return count, str(error)
     return count, ""
