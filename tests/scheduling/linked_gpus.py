@@ -6,6 +6,7 @@ from itertools import permutations
 from tests.helpers import make_node
 from tests.scheduling.device_driver import DRIVER, Json, asking, slice_of
 from tests.scheduling.extended_driver import ExtendedDriver
+from topo_scheduler.api.devices import ResourceSlice
 from topo_scheduler.api.objects import Pod
 
 V100 = "Tesla-V100-SXM2-16GB"
@@ -17,18 +18,21 @@ LINKS = set(
 
 
 def cluster(*nodes: str) -> ExtendedDriver:
-    """Return DGX-1 nodes whose GPUs are in slices, each with a number to ask for."""
+    """Return DGX-1 nodes whose GPUs are in slices, see `numbered_slice`."""
     d = ExtendedDriver([make_node(name, "s1/l1", gpus=0, model=V100) for name in nodes], 8)
     d.engine.budgets_known()
-    for name in nodes:
-        item = slice_of(name, 8, generation=2)
-        for number, device in enumerate(item.spec.devices):
-            device.attributes = (
-                slice_of(name, 1, attributes={**GPU_TYPE, "number": {"int": number}}).spec.devices[0].attributes
-            )
-        d.slices(item)
+    d.slices(*map(numbered_slice, nodes))
     d.step()
     return d
+
+
+def numbered_slice(node: str) -> ResourceSlice:
+    """Return the slice of a node whose GPUs have a number to ask for, and which half of the board they are on."""
+    item = slice_of(node, 8, generation=2)
+    for number, device in enumerate(item.spec.devices):
+        attributes = {**GPU_TYPE, "number": {"int": number}, "half": {"int": number // 4}}
+        device.attributes = slice_of(node, 1, attributes=attributes).spec.devices[0].attributes
+    return item
 
 
 def running(d: ExtendedDriver, name: str, gpus: Sequence[int], priority: int = 0) -> Pod:

@@ -61,9 +61,9 @@ def split(name: str, *profiles: str, **devices: Any) -> Json:
 def test_nodes_that_are_alike_share_the_search_and_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[object] = []
 
-    def counted(candidates: Any, claims: Any, in_use: Any) -> Any:
+    def counted(candidates: Any, claims: Any, *more: Any) -> Any:
         searches.append(claims)
-        return allocate(candidates, claims, in_use)
+        return allocate(candidates, claims, *more)
 
     monkeypatch.setattr(device_choice, "allocate", counted)
     d = driver("dynamicMIG", nodes=3, gpus=1)

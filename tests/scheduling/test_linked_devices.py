@@ -64,17 +64,6 @@ def test_devices_of_a_claim_are_close_if_the_pod_prefers_that(locality: str, gpu
     assert d.told(pod, Reason.ANNOTATION) == []
 
 
-@pytest.mark.parametrize("annotations", [{"gpu-locality": "nvlink"}, {"gpu-min-bandwidth": "90G"}])
-def test_a_pod_is_refused_that_requires_close_devices_of_a_claim(annotations: dict[str, str]) -> None:
-    d = cluster("n")
-    pod = d.pod("p", asking(2), annotations=annotations)
-    assert d.run(pod) == {}
-    (text,) = d.told(pod, Reason.FAILED_SCHEDULING)
-    (name,) = annotations
-    assert f"annotation topology.scheduler/{name} can't be required of devices of resource claims" in text
-    assert "set annotation topology.scheduler/gpu-requirements to preferred" in text
-
-
 def test_a_pod_gets_linked_gpus_by_index() -> None:
     d = Driver([make_node("n", "s/l", gpus=8, model=V100, labels={GPU_SHARING: "true"})])
     share = make_pod("share", annotations={"gpu-fraction": "0.5"})

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_pod
+from tests.scheduling.device_driver import asking
 from tests.scheduling.ending_victims import preempt as preempt_with
 from tests.scheduling.extended_driver import ExtendedDriver
 from tests.scheduling.linked_gpus import are_linked, cluster, numbers_of, running
@@ -15,6 +17,10 @@ from topo_scheduler.api.objects import Pod
 
 def linked(name: str = "urgent", gpus: int = 2) -> Pod:
     return make_pod(name, gpus=gpus, priority=10, annotations={"gpu-locality": "nvlink"})
+
+
+def linked_by_claim(d: ExtendedDriver, gpus: int = 2) -> Pod:
+    return d.pod("urgent", asking(gpus), priority=10, annotations={"gpu-locality": "nvlink"})
 
 
 def preempt(d: ExtendedDriver, pod: Pod) -> list[str]:
@@ -31,11 +37,12 @@ def test_a_pod_gets_the_devices_that_are_linked() -> None:
     assert are_linked(sorted(numbers_of(d, pod)))
 
 
-def test_the_victim_is_the_pod_whose_device_is_linked_with_a_free_one() -> None:
+@pytest.mark.parametrize("by_claim", [False, True])
+def test_the_victim_is_the_pod_whose_device_is_linked_with_a_free_one(by_claim: bool) -> None:
     d = cluster("n")
     for gpu in range(1, 8):
         running(d, f"p{gpu}", (gpu,))
-    pod = linked()
+    pod = linked_by_claim(d) if by_claim else linked()
     assert preempt(d, pod) in (["p1"], ["p2"], ["p3"], ["p4"])
     assert are_linked(sorted(numbers_of(d, pod)))
 
@@ -45,8 +52,11 @@ def test_the_victim_is_the_pod_whose_device_is_linked_with_a_free_one() -> None:
     sets=st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), min_size=2, max_size=5),
     priorities=st.lists(st.sampled_from([0, 5, 20]), min_size=5, max_size=5),
     size=st.integers(2, 3),
+    by_claim=st.booleans(),
 )
-def test_victims_free_linked_devices_or_no_pod_goes(sets: list[set[int]], priorities: list[int], size: int) -> None:
+def test_victims_free_linked_devices_or_no_pod_goes(
+    sets: list[set[int]], priorities: list[int], size: int, by_claim: bool
+) -> None:
     d = cluster("n")
     held: dict[str, set[int]] = {}
     low: dict[str, int] = {}
@@ -62,7 +72,7 @@ def test_victims_free_linked_devices_or_no_pod_goes(sets: list[set[int]], priori
         free = set(range(8)).difference(*(gpus for name, gpus in held.items() if name not in without))
         return any(map(are_linked, combinations(sorted(free), size)))
 
-    pod = linked(gpus=size)
+    pod = linked_by_claim(d, size) if by_claim else linked(gpus=size)
     victims = preempt(d, pod)
     enough = [c for n in range(1, len(low) + 1) for c in combinations(low, n) if has_room(c)]
     assert bool(victims) == (not has_room(()) and bool(enough))

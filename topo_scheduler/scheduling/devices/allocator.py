@@ -14,6 +14,7 @@ from typing import Final
 from topo_scheduler.api.devices import MAX_RESULTS
 from topo_scheduler.scheduling.devices.capacity_share import consumed, fits
 from topo_scheduler.scheduling.devices.claim_query import AttributeConstraint, ClaimQuery, DeviceQuery
+from topo_scheduler.scheduling.devices.close_rule import CloseRule
 from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.pools import Amount, AttributeValue, DeviceId, Number, Pool, PoolId, PublishedDevice
 from topo_scheduler.state.operation_budget import charge
@@ -115,7 +116,10 @@ class _Position:
 
 
 def allocate(
-    candidates: DeviceCandidates, claims: Sequence[ClaimQuery], in_use: DevicesInUse
+    candidates: DeviceCandidates,
+    claims: Sequence[ClaimQuery],
+    in_use: DevicesInUse,
+    rule: CloseRule | None = None,
 ) -> list[list[Grant]] | None:
     """Return the devices of each claim, None if the node has too few.
 
@@ -123,19 +127,28 @@ def allocate(
         candidates: devices of the node, for these claims at least.
         claims: the unallocated claims of the pod.
         in_use: devices that are not free.
+        rule: how close the GPUs of the pod must be; None if that does not matter.
 
     Raises:
         DeviceAllocationError: a selector fails on a device that is needed. Or a request for all devices meets a pool
             that is incomplete or invalid. Or the claims ask for more devices than a pod may have.
         OverBudgetError: the search takes too long.
     """
-    return _Search(candidates, claims, in_use).run()
+    return _Search(candidates, claims, in_use, rule).run()
 
 
 class _Search:
     """State of the search: what the grants so far occupy."""
 
-    def __init__(self, candidates: DeviceCandidates, claims: Sequence[ClaimQuery], in_use: DevicesInUse) -> None:
+    def __init__(
+        self,
+        candidates: DeviceCandidates,
+        claims: Sequence[ClaimQuery],
+        in_use: DevicesInUse,
+        rule: CloseRule | None,
+    ) -> None:
+        self._rule = rule
+        self._gpus: list[int] = list(rule.held) if rule is not None else []
         self._candidates = candidates
         self._claims = claims
         self._in_use = in_use
@@ -160,6 +173,8 @@ class _Search:
         )
         if total > MAX_DEVICES_OF_POD:
             raise DeviceAllocationError(f"its claims ask for {total} devices, a pod gets {MAX_DEVICES_OF_POD} at most")
+        if self._rule is not None and not self._rule.is_possible:
+            return None
         if self._next(_Position(0, 0)):
             return self._grants
         for claim in self._claims:
@@ -225,6 +240,7 @@ class _Search:
                 tuple(device.attributes.get(constraint.attribute) for constraint in self._values),
                 frozenset(device.counters.items()),
                 frozenset(device.capacity.items()) if device.shared or reads_capacity else None,
+                self._rule.kind(device.id) if self._rule is not None else None,
             )
             self._kinds[device.id] = numbers.setdefault(kind, len(numbers))
 
@@ -239,7 +255,7 @@ class _Search:
         while at.claim < len(self._claims) and at.request >= len(self._claims[at.claim].requests):
             at = _Position(at.claim + 1, 0)
         if at.claim >= len(self._claims):
-            return True
+            return self._rule is None or self._rule.accepts(self._gpus)
         self._begun += 1
         state = self._state(at) if self._begun > REQUESTS_WITHOUT_MEMORY else None
         if state is not None and state in self._dead_ends:
@@ -297,7 +313,7 @@ class _Search:
         counters = tuple((pool, tuple(left.items())) for pool, left in sorted(self._counters.items()))
         values = tuple(frozenset(values) for values in self._values.values())
         devices = frozenset(taken.items()), frozenset(shares.items())
-        return at.claim, at.request, len(self._grants[at.claim]), devices, counters, values
+        return at.claim, at.request, len(self._grants[at.claim]), len(self._gpus), devices, counters, values
 
     # ------------------------------------------------------------ one device
 
@@ -309,6 +325,9 @@ class _Search:
         charge(len(device.capacity))
         part = consumed(query.capacity, device)
         if part is None or not fits(part, device, self._used(device.id)) or not self._has_counters(candidate):
+            return False
+        gpu = self._gpu(query, device)
+        if gpu is not None and self._rule is not None and not self._rule.permits([*self._gpus, gpu]):
             return False
         values = []
         for constraint in self._constraints(claim, query):
@@ -323,11 +342,19 @@ class _Search:
             self._shares.setdefault(device.id, []).append(part)
         else:
             self._taken.setdefault(device.id, set()).add(claim)
+        if gpu is not None:
+            self._gpus.append(gpu)
         self._grants[claim].append(Grant(query, device, part if device.shared else None))
         return True
 
+    def _gpu(self, query: DeviceQuery, device: PublishedDevice) -> int | None:
+        """Return the GPU of a device; None if it does not matter how close it is to others."""
+        return self._rule.index_of.get(device.id) if self._rule is not None and not query.admin_access else None
+
     def _give_back(self, claim: int, query: DeviceQuery, candidate: DeviceCandidate) -> None:
         device = candidate.device
+        if self._gpu(query, device) is not None:
+            self._gpus.pop()
         self._grants[claim].pop()
         if device.shared:
             self._shares[device.id].pop()

@@ -95,6 +95,17 @@ class ClaimedSets:
             out |= 1 << index
         return out
 
+    def gpu_of_each(self, row: int, count: int) -> dict[DeviceId, int]:
+        """Return the GPU of each device of a node that is one or a part of one; `UNKNOWN` if that is not known."""
+        published = self._published(row)
+        whole = whole_gpus(published)
+        gpus = {
+            device.id: _index_of(device, whole)
+            for device in published
+            if gpus_of_device(device.id[0], device, None, {})
+        }
+        return {id_: index if index < count else UNKNOWN for id_, index in gpus.items()}
+
     def has_requests_of(self, uid: str) -> bool:
         """Return whether the GPUs that a pod requests are those of its claims."""
         return self._claimed.stands_for_requests(uid)

@@ -11,19 +11,22 @@ from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.allocation import allocation_of
-from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, Grant, allocate
+from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, DeviceCandidates, Grant, allocate
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
+from topo_scheduler.scheduling.devices.close_gpus import CloseGpus
+from topo_scheduler.scheduling.devices.close_rule import CloseRule
 from topo_scheduler.scheduling.devices.device_order import in_order
 from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.devices.known_choices import Granted
 from topo_scheduler.scheduling.devices.linked_devices import linked_devices
-from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims, use, used_of
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims
+from topo_scheduler.scheduling.devices.pod_count import use, used_of
 from topo_scheduler.state.devices.claim_writes import ClaimChoice, ExtendedClaim
 from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim
-from topo_scheduler.state.devices.pools import PoolId
+from topo_scheduler.state.devices.pools import DeviceId, PoolId
 
 
 class DeviceChoiceError(Exception):
@@ -46,11 +49,20 @@ class PlacedPod:
     uid: str = ""
     needs: GpuNeeds | None = None
 
+    @property
+    def requires_close_gpus(self) -> bool:
+        """Whether it may not have GPUs that are not as close."""
+        return self.needs is not None and self.needs.required
+
 
 @dataclass(slots=True)
 class _Chosen:
-    """What was given so far: devices in use by row, allocations of shared claims, devices that matter to many nodes."""
+    """What was given so far: devices in use by row, allocations of shared claims, devices that matter to many nodes.
 
+    ``as_counted``: devices are tried in the order in which the filters counted pods, and not the best ones first.
+    """
+
+    as_counted: bool = False
     used: dict[int, DevicesInUse] = field(default_factory=dict)
     allocations: dict[ClaimKey, Allocation] = field(default_factory=dict)
     everywhere: list[Grant] = field(default_factory=list)
@@ -69,7 +81,18 @@ def choose_devices(
     Raises:
         DeviceChoiceError: the devices of a node do not suffice, or a claim changed since it was read.
     """
-    chosen = _Chosen()
+    try:
+        return _choose_all(devices, pods, _Chosen(), sets)
+    except DeviceChoiceError:
+        if not any(pod.requires_close_gpus for pod in pods):
+            raise
+        # The best GPUs for the first pods may leave none that are close for others.
+        return _choose_all(devices, pods, _Chosen(as_counted=True), sets)
+
+
+def _choose_all(
+    devices: NodeDevices, pods: Sequence[PlacedPod], chosen: _Chosen, sets: GpuSets | None
+) -> list[tuple[ClaimChoice, ...]]:
     try:
         return [_choose(devices, pod, chosen, sets) for pod in pods]
     except (DeviceAllocationError, ClaimQueryError) as error:
@@ -91,7 +114,7 @@ def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen, sets: GpuSets
             wanted.append(number)
         elif not devices.is_allowed(allocation, pod.row):
             raise DeviceChoiceError(f'resourceclaim "{key[1]}" has its devices on other nodes than {pod.node}')
-    made = _allocate(devices, pod, wanted, chosen, sets) if wanted else {}
+    made = _allocate(devices, pod, wanted, chosen, sets) if wanted or pod.requires_close_gpus else {}
     return tuple(
         ClaimChoice(key, "", made[key], _to_make(claim, pod))
         if claim.resources
@@ -126,21 +149,21 @@ def _allocate(
         used = chosen.used[pod.row] = used_of(devices.inventory, candidates.pools)
         use(used, [chosen.everywhere])
 
-    linked = linked_devices(sets, pod.row, queries, candidates, used, pod.needs) if sets is not None else frozenset()
-    if linked is None:
-        raise DeviceChoiceError(_not_close(pod))
+    rule = _close_rule(devices, pod, wanted, candidates, used, chosen, sets)
+    linked: frozenset[DeviceId] = frozenset()
+    if sets is not None and not chosen.as_counted:
+        linked = linked_devices(sets, pod.row, queries, candidates, used, pod.needs)
 
     def search() -> Granted | None:
-        return allocate(in_order(candidates, used, linked), queries, used)
+        ordered = candidates if chosen.as_counted else in_order(candidates, used, linked)
+        return allocate(ordered, queries, used, rule)
 
-    # Which devices are linked best is known of this node alone: what is found with them says nothing about others.
-    grants = search() if linked else devices.grants(pod.claims, pod.row, tuple(wanted), used, search)
-    if grants is not None and pod.needs is not None and pod.needs.required:
-        got = {grant.device.id for of_claim in grants for grant in of_claim}
-        if not linked <= got:
-            raise DeviceChoiceError(f"node {pod.node} has no devices for this pod that are as close as it asks")
+    # Which devices are close is known of this node alone: what is found with them says nothing about others.
+    is_general = not linked and rule is None and not chosen.as_counted
+    grants = devices.grants(pod.claims, pod.row, tuple(wanted), used, search) if is_general else search()
     if grants is None:
-        raise DeviceChoiceError(f"node {pod.node} has too few devices for all of these pods")
+        what = f"GPUs that are {closeness_text(rule.needs)}" if rule is not None else "devices"
+        raise DeviceChoiceError(f"node {pod.node} has too few {what} for all of these pods")
     _give(pod.row, grants, chosen, {pool.id for pool in candidates.pools if pool.others})
     made = {}
     for number, query, granted in zip(wanted, queries, grants, strict=True):
@@ -150,9 +173,25 @@ def _allocate(
     return made
 
 
-def _not_close(pod: PlacedPod) -> str:
-    are = closeness_text(pod.needs) if pod.needs is not None else "as close as asked"
-    return f"node {pod.node} has too few GPUs that are {are} for all of these pods"
+def _close_rule(
+    devices: NodeDevices,
+    pod: PlacedPod,
+    wanted: Sequence[int],
+    candidates: DeviceCandidates,
+    used: DevicesInUse,
+    chosen: _Chosen,
+    sets: GpuSets | None,
+) -> CloseRule | None:
+    """Return how close the GPUs of a pod must be, with those of its allocated claims; None if that does not matter."""
+    if sets is None or pod.needs is None or not pod.requires_close_gpus:
+        return None
+    close = CloseGpus(sets, pod.row, pod.needs)
+    places = close.places(candidates.pools)
+    keys = [key for number, key in enumerate(pod.keys) if number not in wanted]
+    allocations = [chosen.allocations.get(key) or devices.inventory.allocation_of(key) for key in keys]
+    held = close.held(places, filter(None, allocations))
+    queries = devices.queries(pod.claims)
+    return close.rule(places, held, candidates, [queries[number] for number in wanted], used)
 
 
 def _give(row: int, grants: Sequence[Sequence[Grant]], chosen: _Chosen, spanning: Container[PoolId]) -> None:

@@ -77,7 +77,7 @@ def any_is_close(gpus: NodeGpus, needs: GpuNeeds, tables: TablesOf) -> bool:
     return all(is_close(gpus, needs, pair, tables) for pair in pairs) and is_close(gpus, needs, gpus.all_gpus, tables)
 
 
-def _areas(gpus: NodeGpus, locality: GpuLocality, free: int) -> list[int]:
+def close_areas(gpus: NodeGpus, locality: GpuLocality, free: int) -> list[int]:
     """Return sets of free GPUs such that close GPUs are all in one of them."""
     match locality:
         case GpuLocality.SAME_SOCKET:
@@ -91,7 +91,7 @@ def _areas(gpus: NodeGpus, locality: GpuLocality, free: int) -> list[int]:
 
 def most_close(gpus: NodeGpus, needs: GpuNeeds, free: int, tables: TablesOf | None = None) -> int:
     """Return how many of the free GPUs are as close as a pod asks, at most; 1 if no two are."""
-    size = max((area.bit_count() for area in _areas(gpus, needs.locality, free)), default=0)
+    size = max((area.bit_count() for area in close_areas(gpus, needs.locality, free)), default=0)
     size = max(size, min(1, free.bit_count()))
     if needs.bandwidth:
         while size > 1 and best_close(gpus, needs, free, size, tables) < 0:
@@ -106,7 +106,7 @@ def best_close(gpus: NodeGpus, needs: GpuNeeds, free: int, size: int, tables: Ta
     if best >= 0 and is_close(gpus, needs, best, tables):
         return best
     best = -1
-    for area in _areas(gpus, needs.locality, free):
+    for area in close_areas(gpus, needs.locality, free):
         chosen = of_shape.choose(area, size)
         if chosen >= 0 and not is_close(gpus, needs, chosen, tables):
             chosen = of_shape.closest(area, size, needs.bandwidth, lambda other: _is_local(gpus, needs.locality, other))
@@ -136,6 +136,11 @@ def closeness_text(needs: GpuNeeds) -> str:
     if needs.bandwidth:
         parts.append(f"connected by {bandwidth_text(needs.bandwidth)} in a ring")
     return " and ".join(parts)
+
+
+def too_few_close(free: int, close: int, text: str) -> str:
+    """Return the shortage on a node with so many free and close GPUs; ``text`` is from `closeness_text`."""
+    return f"{free} free GPUs but at most {close} {'is' if close == 1 else 'are'} {text}"
 
 
 def knows_closeness(gpus: NodeGpus, needs: GpuNeeds) -> bool:

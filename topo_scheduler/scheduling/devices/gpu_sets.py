@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.devices.gpu_closeness import (
     knows_closeness,
     most_close,
     name_of_links,
+    too_few_close,
 )
 from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
 from topo_scheduler.scheduling.devices.plugin_choice import members_of, predicted, prediction_operations, set_of
@@ -134,6 +135,15 @@ class GpuSets:
         """Return whether the GPUs of a row are given by index: then they are chosen, and not only predicted."""
         return bool(self._nodes.devices.count[row]) or self._nodes.has_backed_gpus(row)
 
+    def described(self, row: int) -> NodeGpus | None:
+        """Return the GPUs of a row; None if they are not known, or if the node has replicas of them."""
+        gpus = self.hardware.of(row)
+        return gpus if gpus is not None and int(self._nodes.allocatable[row, GPU]) <= gpus.count else None
+
+    def version(self, row: int) -> tuple[int, int]:
+        """Return a value that changes with what decides how close GPUs of a row are."""
+        return int(self._nodes.gpus.kind[row]), self.tables.version
+
     def is_uneven(self, row: int) -> bool:
         """Return whether some GPUs of a row have better links than others."""
         gpus = self.hardware.kinds.get(int(self._nodes.gpus.kind[row]))
@@ -235,8 +245,8 @@ class GpuSets:
             taken: GPUs that other pods of the same decision get there, and those that the pod can't have.
             exact: whether the pod gets what is chosen; by default, whether the node gives GPUs by index.
         """
-        gpus = self.hardware.of(row)
-        if gpus is None or int(self._nodes.allocatable[row, GPU]) > gpus.count:
+        gpus = self.described(row)
+        if gpus is None:
             return -1
         free = int(self.free(np.array([row], np.int64))[0]) & ~taken
         if needs is None:
@@ -301,8 +311,7 @@ class GpuSets:
             return "the bandwidth of rings over its GPUs is not computed yet"
         if fit.most >= size:
             return f"{fit.free} free GPUs, but the device plugin would not choose {size} that are {text}"
-        are = "is" if fit.most == 1 else "are"
-        return f"{fit.free} free GPUs but at most {fit.most} {are} {text}"
+        return too_few_close(fit.free, fit.most, text)
 
 
 def _fit(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, tables: TablesOf, *, exact: bool) -> GpuFit:

@@ -25,10 +25,8 @@ def linked_devices(
     candidates: DeviceCandidates,
     used: DevicesInUse,
     needs: GpuNeeds | None,
-) -> frozenset[DeviceId] | None:
-    """Return the whole GPUs that a pod should get.
-
-    Nothing if any will do; None if the free ones are not as close as the pod requires.
+) -> frozenset[DeviceId]:
+    """Return the whole GPUs that a pod should get; nothing if any will do, or if no free ones are as close as it asks.
 
     Args:
         sets: the free GPUs of nodes.
@@ -36,7 +34,7 @@ def linked_devices(
         claims: what the pod asks for and does not have yet.
         candidates: the devices of the node that match.
         used: devices of the node that are in use, or that other pods of the decision get.
-        needs: how close the GPUs of the pod must be, or should be; None if it does not ask.
+        needs: how close the GPUs of the pod must or should be; None if it does not ask.
     """
     claimed, gpus = sets.claimed, sets.hardware.of(row)
     if claimed is None or gpus is None or not (needs is not None or sets.is_uneven(row)):
@@ -49,9 +47,7 @@ def linked_devices(
     if taken < 0:  # it is not known which GPUs are in use
         return frozenset()
     chosen = sets.choose(needs or NO_NEEDS, size, row, taken | (gpus.all_gpus & ~matching), exact=True)
-    if chosen < 0:
-        return None if needs is not None and needs.required else frozenset()
-    return frozenset(gpu.id for index, gpu in enumerate(whole) if chosen >> index & 1)
+    return frozenset(gpu.id for index, gpu in enumerate(whole) if chosen > 0 and chosen >> index & 1)
 
 
 def _asked(

@@ -7,16 +7,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.selectors import NodeSelectorTerm
-from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, DeviceCandidates, Grant, allocate
+from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError, claim_query
 from topo_scheduler.scheduling.devices.device_order import NO_LOSS, CapacityLoss, least_lost
 from topo_scheduler.scheduling.devices.fit_signature import hardware_signature, use_signature
 from topo_scheduler.scheduling.devices.known_choices import Granted, KnownChoices
+from topo_scheduler.scheduling.devices.pod_count import count_pods, used_of
 from topo_scheduler.scheduling.devices.selectors import Selectors
 from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
@@ -27,6 +28,9 @@ from topo_scheduler.state.devices.slice_shape import is_identity
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import NO_LIMIT
+
+if TYPE_CHECKING:
+    from topo_scheduler.scheduling.devices.close_gpus import CloseGpus
 
 MIN_CLAIM_SETS: Final = 8
 MAX_CLAIM_SETS: Final = 256
@@ -43,8 +47,6 @@ MAX_VARIANTS: Final = 1024
 """Sets of claims that are kept as they apply to nodes which offer some of the extended resources themselves."""
 MAX_LAYOUTS: Final = 256
 """Layouts of pools that are kept to be shared; those that pools have stay if the table is cleared."""
-MAX_PODS_PER_NODE: Final = 64
-"""Pods of a class with claims that are counted on one node."""
 
 PodClaims = tuple[PodClaim, ...]
 
@@ -54,8 +56,9 @@ class NodeFit:
     """Pods that a node has devices for: now, and if all its devices were free.
 
     ``elsewhere``: an allocated claim has its devices on other nodes. ``reason``: why the search was given up.
-    ``shortage``: why no device can serve a request, where that is known. ``lost``: the capacity that a GPU of the node
-    loses with one pod, if the pod asks for one partition.
+    ``shortage``: why no device can serve a request, where that is known. ``closeness``: why no devices are as close as
+    the pod requires, although enough are free; ``most_close``: how many of the free ones are, at most. ``lost``: the
+    capacity that a GPU of the node loses with one pod, if the pod asks for one partition.
     """
 
     now: int
@@ -63,6 +66,8 @@ class NodeFit:
     elsewhere: bool = False
     reason: str = ""
     shortage: str = ""
+    closeness: str = ""
+    most_close: int = 0
     lost: CapacityLoss = NO_LOSS
 
 
@@ -87,6 +92,7 @@ class _Fits:
     hardware and use.
     ``queries``: what the claims ask for; nothing for a claim that can't be allocated, as ``wrong`` says by number.
     ``of_shape``: the number of the hardware by shape, unless the claims read what ``identifies`` devices.
+    ``close_by_node``, ``close_known`` and ``close_empty``: the same for pods that require close GPUs.
     """
 
     queries: list[ClaimQuery]
@@ -99,6 +105,23 @@ class _Fits:
     known: dict[object, NodeFit] = field(default_factory=dict)
     empty: dict[object, int] = field(default_factory=dict)
     choices: KnownChoices = field(default_factory=KnownChoices)
+    close_by_node: dict[str, tuple[object, NodeFit]] = field(default_factory=dict)
+    close_known: dict[object, NodeFit] = field(default_factory=dict)
+    close_empty: dict[object, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What claims ask for on a node, apart from those that are allocated.
+
+    ``once``: claims that pods share. ``each``: claims that each pod has. ``missing``: the numbers of all these.
+    ``allocations``: those of the others.
+    """
+
+    once: list[ClaimQuery]
+    each: list[ClaimQuery]
+    missing: tuple[int, ...]
+    allocations: list[Allocation]
 
 
 class _KnownCandidates:
@@ -235,8 +258,13 @@ class NodeDevices:
 
     # ------------------------------------------------------------ fits
 
-    def fit(self, claims: PodClaims, row: int) -> NodeFit:
+    def fit(self, claims: PodClaims, row: int, close: "CloseGpus | None" = None) -> NodeFit:
         """Return how many pods with these claims fit on a node.
+
+        Args:
+            claims: the claims of each pod.
+            row: the node.
+            close: how close the GPUs of each pod must be there; None if that does not matter.
 
         Raises:
             ClaimQueryError: a claim can't be allocated on any node.
@@ -253,21 +281,27 @@ class NodeDevices:
         node, slices = self._nodes.names[row], self._slices_version(row)
         use_version = (self.inventory.use_version(node), self.allocations_of(claims))
         known = fits.by_node.get(node)
-        if known is not None and known.slices == slices:
-            if known.use == use_version:
-                return known.fit
-            hardware = known.hardware
-        else:
-            hardware = self._hardware(claims, fits, row)
-        charge(8)
-        fit = self._fit(claims, fits, row, hardware)
-        fits.by_node[node] = _NodeState(slices, use_version, hardware, fit)
-        return fit
+        if known is None or known.slices != slices or known.use != use_version:
+            is_current = known is not None and known.slices == slices
+            hardware = known.hardware if known is not None and is_current else self._hardware(claims, fits, row)
+            charge(8)
+            fit = self._fit(claims, fits, row, hardware)
+            known = fits.by_node[node] = _NodeState(slices, use_version, hardware, fit)
+        if close is None or not known.fit.empty:
+            return known.fit
+        version = known.slices, known.use, close.version
+        known_close = fits.close_by_node.get(node)
+        if known_close is None or known_close[0] != version:
+            charge(8)
+            known_close = fits.close_by_node[node] = version, self._close_fit(claims, fits, row, known, close)
+        return known_close[1]
 
     def _fits_of(self, claims: PodClaims) -> _Fits:
         fits = self._fits.get(claims)
         if fits is None and (original := self._original_fits.get(claims)) is not None:
-            fits = self._fits[claims] = replace(original, by_node=dict(original.by_node))
+            fits = self._fits[claims] = replace(
+                original, by_node=dict(original.by_node), close_by_node=dict(original.close_by_node)
+            )
         if fits is None or fits.classes_version != self.inventory.classes_version:
             fits = self._fits[claims] = self._new_fits(claims)
             max_kept = max(MIN_CLAIM_SETS, min(MAX_CLAIM_SETS, MAX_NODE_FITS // max(1, len(self._nodes))))
@@ -374,101 +408,79 @@ class NodeDevices:
             self._known_candidates.put(key, version, fits, known)
         return known
 
-    def _fit(self, claims: PodClaims, fits: _Fits, row: int, hardware: int) -> NodeFit:
+    def _wanted(self, claims: PodClaims, queries: Sequence[ClaimQuery]) -> _Wanted:
         once: list[ClaimQuery] = []
         each: list[ClaimQuery] = []
         missing: list[int] = []
-        for number, (claim, query) in enumerate(zip(claims, fits.queries, strict=True)):
+        allocations: list[Allocation] = []
+        for number, (claim, query) in enumerate(zip(claims, queries, strict=True)):
             allocation = self.inventory.allocation_of(claim.key) if claim.key is not None else None
             if allocation is None:
                 (each if claim.key is None else once).append(query)
                 missing.append(number)
-            elif not self.is_allowed(allocation, row):
-                return NodeFit(0, 0, elsewhere=True)
+            else:
+                allocations.append(allocation)
+        return _Wanted(once, each, tuple(missing), allocations)
+
+    def _fit(self, claims: PodClaims, fits: _Fits, row: int, hardware: int) -> NodeFit:
+        wanted = self._wanted(claims, fits.queries)
+        if not all(self.is_allowed(allocation, row) for allocation in wanted.allocations):
+            return NodeFit(0, 0, elsewhere=True)
         pools = self.pools_of(row)
         used = used_of(self.inventory, pools)
-        asked = hardware, tuple(missing)
+        asked = hardware, wanted.missing
         key = asked, use_signature(pools, used)
         fit = fits.known.get(key)
         if fit is None:
             candidates = self._candidates(claims, row, fits)
             if len(fits.known) >= self._most_known():
                 fits.known.clear()
-            lost = least_lost(candidates, [*once, *each], used)
-            now, reason = _count(candidates, once, each, used)
-            empty = self._fit_empty(fits, asked, candidates, once, each) if now < NO_LIMIT else now
-            lack = "" if now or reason else shortage(candidates, [*once, *each])
+            lost = least_lost(candidates, [*wanted.once, *wanted.each], used)
+            now, reason = count_pods(candidates, wanted.once, wanted.each, used)
+            empty = self._fit_empty(fits, asked, candidates, wanted) if now < NO_LIMIT else now
+            lack = "" if now or reason else shortage(candidates, [*wanted.once, *wanted.each])
             fit = fits.known[key] = NodeFit(
                 now, max(now, empty), reason="" if now else reason, shortage=lack, lost=lost
             )
         return fit
 
-    def _fit_empty(
-        self,
-        fits: _Fits,
-        key: object,
-        candidates: DeviceCandidates,
-        once: Sequence[ClaimQuery],
-        each: Sequence[ClaimQuery],
-    ) -> int:
+    def _fit_empty(self, fits: _Fits, key: object, candidates: DeviceCandidates, wanted: _Wanted) -> int:
         """Return how many pods fit if all devices are free: equal for one hardware, whatever is in use."""
         empty = fits.empty.get(key)
         if empty is None:
             if len(fits.empty) >= self._most_known():
                 fits.empty.clear()
-            empty, _ = _count(candidates, once, each, DevicesInUse())
+            empty, _ = count_pods(candidates, wanted.once, wanted.each, DevicesInUse())
             fits.empty[key] = empty
         return empty
+
+    def _close_fit(self, claims: PodClaims, fits: _Fits, row: int, state: _NodeState, close: "CloseGpus") -> NodeFit:
+        """Return a fit with pods whose GPUs are as close as required; ``state`` is that of the node without this."""
+        wanted, pools = self._wanted(claims, fits.queries), self.pools_of(row)
+        used, places = used_of(self.inventory, pools), close.places(pools)
+        held = close.held(places, wanted.allocations)
+        asked = state.hardware, wanted.missing, close.version, tuple(places.values()), held
+        key = asked, use_signature(pools, used)
+        fit = fits.close_known.get(key)
+        if fit is None:
+            if len(fits.close_known) >= self._most_known():
+                fits.close_known.clear()
+                fits.close_empty.clear()
+            candidates, queries = self._candidates(claims, row, fits), [*wanted.once, *wanted.each]
+            rule = close.rule(places, held, candidates, queries, used)
+            now, reason = count_pods(candidates, wanted.once, wanted.each, used, rule)
+            if asked not in fits.close_empty:
+                all_free = DevicesInUse()
+                rule_of_empty = close.rule(places, held, candidates, queries, all_free)
+                fits.close_empty[asked] = count_pods(candidates, wanted.once, wanted.each, all_free, rule_of_empty)[0]
+            fit = replace(state.fit, now=now, empty=max(now, fits.close_empty[asked]))
+            if state.fit.now and not now:
+                cause = "" if reason else close.shortage(rule)
+                fit = replace(fit, reason=reason, closeness=cause, most_close=rule.most)
+            fits.close_known[key] = fit
+        return fit
 
 
 def _extended(claims: PodClaims) -> Iterable[tuple[int, PodClaim]]:
     """Return the claim for extended resources with its number, if there is one."""
     return ((number, claim) for number, claim in enumerate(claims) if claim.resources)
-
-
-def _count(
-    candidates: DeviceCandidates, once: Sequence[ClaimQuery], each: Sequence[ClaimQuery], used: DevicesInUse
-) -> tuple[int, str]:
-    """Return how many pods fit, and the reason if the search was given up.
-
-    ``once`` are claims that they share, ``each`` are claims that each of them has.
-    """
-    count = 0
-    try:
-        grants = allocate(candidates, [*once, *each], used)
-        if grants is None:
-            return 0, ""
-        if not each:
-            return NO_LIMIT, ""
-        use(used, grants[: len(once)])
-        grants = grants[len(once) :]
-        while grants is not None and count < MAX_PODS_PER_NODE:
-            count += 1
-            if not use(used, grants):
-                return MAX_PODS_PER_NODE, ""  # admin access uses nothing
-            grants = allocate(candidates, each, used)
-    except DeviceAllocationError as error:
-        return count, str(error)
-    return count, ""
-
-
-def used_of(inventory: DeviceInventory, pools: Iterable[Pool]) -> DevicesInUse:
-    """Return which devices of some pools are in use."""
-    return inventory.use_of_pools(pool.id for pool in pools)
-
-
-def use(used: DevicesInUse, grants: Iterable[Iterable[Grant]]) -> bool:
-    """Count granted devices as used; return whether any was not used before."""
-    any_new = False
-    for grant in (grant for of_claim in grants for grant in of_claim):
-        id_ = grant.device.id
-        if grant.query.admin_access:
-            continue
-        any_new = True
-        if grant.part is None:
-            used.whole.add(id_)
-            continue
-        shares = used.shares.setdefault(id_, {})
-        for name, part in grant.part.items():
-            shares[name] = shares.get(name, 0) + part.value
-    return any_new

@@ -10,7 +10,8 @@ from typing import Final
 from topo_scheduler.scheduling.devices.allocator import SelectorFailure
 from topo_scheduler.scheduling.devices.capacity_share import consumed, fits
 from topo_scheduler.scheduling.devices.claim_query import AttributeConstraint, ClaimQuery, DeviceQuery
-from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims, used_of
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims
+from topo_scheduler.scheduling.devices.pod_count import used_of
 from topo_scheduler.state.devices.device_survey import counters_left
 from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
 from topo_scheduler.state.devices.pools import Number, Pool, PublishedDevice

@@ -7,7 +7,6 @@ from topo_scheduler.api.annotations import (
     GPU_FRACTION,
     GPU_LOCALITY,
     GPU_MIN_BANDWIDTH,
-    GPU_REQUIREMENTS,
     MIG_PROFILE,
     NETWORK_BANDWIDTH,
     PlacementRequest,
@@ -106,17 +105,6 @@ def needs_without_gpus(request: PlacementRequest, cls: PodClass) -> str:
         return ""
     gpus = counted(cls.gpus, "whole GPU")
     return f"annotation {_closeness(request)} has no effect: it is about GPUs of one pod, and this pod has {gpus}"
-
-
-def needs_of_claims(request: PlacementRequest, cls: PodClass) -> str:
-    """Return why a pod can't require close GPUs, and what to do: its GPUs are those of claims; empty if it can."""
-    needs = cls.gpu_needs
-    if needs is None or not (needs.close and needs.required) or cls.gpus > 1 or not _has_own_claims(cls):
-        return ""
-    return (
-        f"annotation {_closeness(request)} can't be required of devices of resource claims; set annotation"
-        f" {GPU_REQUIREMENTS} to preferred, or ask for the GPUs by limits instead of a claim"
-    )
 
 
 def _has_own_claims(cls: PodClass) -> bool:

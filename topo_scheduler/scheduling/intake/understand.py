@@ -27,7 +27,6 @@ from topo_scheduler.scheduling.intake.gpu_annotations import (
     devices_of,
     holds_devices,
     mig_problem,
-    needs_of_claims,
     needs_without_gpus,
     not_permitted,
     reserved_only,
@@ -206,9 +205,7 @@ def understand(
         problems.append(devices.problem)
     if devices.claims:
         cls = replace(cls, claims=devices.claims)
-    if unmet := needs_of_claims(request, cls):
-        problems.append(unmet)
-    elif unused := needs_without_gpus(request, cls):
+    if unused := needs_without_gpus(request, cls):
         warnings.append((Reason.ANNOTATION, unused))
     # Nothing would limit on how many nodes pods without devices reserve bandwidth.
     alone = cls.bandwidth and not (devices_asked(cls.claims) or holds_devices(cls.amounts, resources))

@@ -21,7 +21,8 @@ from topo_scheduler.scheduling.devices.allocator import (
 )
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError
 from topo_scheduler.scheduling.devices.device_order import in_order
-from topo_scheduler.scheduling.devices.node_devices import NodeDevices, used_of
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices
+from topo_scheduler.scheduling.devices.pod_count import used_of
 from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.reserved_placement import place_in_seats

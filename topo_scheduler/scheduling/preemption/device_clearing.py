@@ -62,7 +62,7 @@ class DeviceClearing(Clearing):
     def __init__(
         self, trial: Trial, view: ClassView, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int
     ) -> None:
-        self._room = DeviceRoom(trial, view.cls.claims, candidates)
+        self._room = DeviceRoom(trial, view.cls, candidates)
         self._max_gang_nodes = max(MIN_GANG_NODES, 2 * ask.members)
         super().__init__(trial.planner, view, ask, layout, candidates, level, trial.shares)
 

@@ -1,18 +1,21 @@
 """How many pods with claims a node has devices for without some of its pods."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError
-from topo_scheduler.scheduling.devices.node_devices import NodeDevices, NodeFit, PodClaims, used_of
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices, NodeFit
+from topo_scheduler.scheduling.devices.pod_count import used_of
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidates
+from topo_scheduler.scheduling.rules.device_claims import close_gpus
 from topo_scheduler.state.devices.trial_use import DevicesOnTrial
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
-from topo_scheduler.state.pods.classes import NO_LIMIT
+from topo_scheduler.state.pods.classes import NO_LIMIT, PodClass
 
 CHECK_OPERATIONS: Final = 60
 """Operations of one computation of a node's devices, apart from the search for them."""
@@ -44,9 +47,9 @@ class _Bound:
 
 
 class DeviceRoom:
-    """Devices for one set of claims on a trial. Nothing but this may change the trial while it is used."""
+    """Devices for the claims of one class on a trial. Nothing but this may change the trial while it is used."""
 
-    def __init__(self, trial: Trial, claims: PodClaims, candidates: Candidates) -> None:
+    def __init__(self, trial: Trial, cls: PodClass, candidates: Candidates) -> None:
         """Set up.
 
         Raises:
@@ -56,7 +59,8 @@ class DeviceRoom:
             raise ValueError("a trial without devices")
         self._inventory: DevicesOnTrial = trial.inventory
         self._devices: NodeDevices = trial.devices
-        self._claims = claims
+        self._claims = cls.claims
+        self._close = partial(close_gpus, trial.gpu_sets, trial.planner.nodes, cls)
         self._uids = [pod.occupant.uid for pod in candidates.pods]
         held = (
             len({device for key in self._inventory.consumers.claims_of(uid) for device in self._of_claim(key)})
@@ -103,7 +107,7 @@ class DeviceRoom:
 
     def _fit(self, row: int) -> NodeFit:
         try:
-            return self._devices.fit(self._claims, row)
+            return self._devices.fit(self._claims, row, self._close(row))
         except ClaimQueryError:
             return _NONE
 

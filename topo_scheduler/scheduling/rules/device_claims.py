@@ -7,6 +7,9 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
+from topo_scheduler.scheduling.devices.close_gpus import CloseGpus
+from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
+from topo_scheduler.scheduling.devices.node_devices import NodeFit
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -53,6 +56,36 @@ def left_to_devices(nodes: NodeTable, cls: PodClass, rows: Int64) -> dict[str, B
     }
 
 
+def needs_close_devices(cls: PodClass) -> bool:
+    """Return whether a class requires that GPUs which claims give a pod are close to each other."""
+    needs = cls.gpu_needs
+    return needs is not None and needs.required and needs.close and bool(cls.claims)
+
+
+def close_gpus(sets: GpuSets | None, nodes: NodeTable, cls: PodClass, row: int) -> CloseGpus | None:
+    """Return how close the GPUs must be that claims give a pod of a class on a row; None if that does not matter.
+
+    It does not matter here where a device plugin gives the pod its GPUs.
+    """
+    if sets is None or cls.gpu_needs is None or not needs_close_devices(cls):
+        return None
+    return None if cls.gpus > 1 and not nodes.has_backed_gpus(row) else CloseGpus(sets, row, cls.gpu_needs.closeness())
+
+
+def device_fits(context: FilterContext, cls: PodClass, rows: Int64) -> list[NodeFit]:
+    """Return how many pods of a class the devices of each row are for.
+
+    Raises:
+        ClaimQueryError: a claim can't be allocated on any node.
+    """
+    devices, sets = context.devices, context.gpu_sets
+    if devices is None:
+        return []
+    if not needs_close_devices(cls):
+        return [devices.fit(cls.claims, row) for row in rows.tolist()]
+    return [devices.fit(cls.claims, row, close_gpus(sets, context.nodes, cls, row)) for row in rows.tolist()]
+
+
 def device_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: bool) -> Int64:
     """Return how many pods of a class the devices of each row allow; with ``empty``, if all of them were free."""
     limits = np.zeros(len(rows), np.int64)
@@ -62,8 +95,7 @@ def device_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: 
         limits[~_without_claim(context.nodes, cls, rows)] = NO_LIMIT
         return limits
     try:
-        for index, row in enumerate(rows.tolist()):
-            fit = context.devices.fit(cls.claims, row)
+        for index, fit in enumerate(device_fits(context, cls, rows)):
             limits[index] = fit.empty if empty else fit.now
     except ClaimQueryError:
         limits[:] = 0
@@ -99,10 +131,12 @@ def device_rejections(context: FilterContext, cls: PodClass, rows: Int64) -> Ite
     if not cls.claims:
         return
     try:
-        fits = [context.devices.fit(cls.claims, row) for row in rows.tolist()]
+        fits = device_fits(context, cls, rows)
     except ClaimQueryError as error:
         raise ClaimError(f"{NodeReason.DEVICES}: {error}") from error
     yield NodeReason.CLAIM_ELSEWHERE, np.array([fit.elsewhere for fit in fits], np.bool_)
+    for cause in sorted({fit.closeness for fit in fits} - {""}):
+        yield f"{NodeReason.GPU_CLOSENESS}: {cause}", np.array([fit.closeness == cause for fit in fits], np.bool_)
     reasons = [fit.reason or fit.shortage for fit in fits]
     for reason in sorted(set(filter(None, reasons))):
         yield f"{NodeReason.DEVICES}: {reason}", np.array([other == reason for other in reasons], np.bool_)

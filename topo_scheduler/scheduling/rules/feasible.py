@@ -170,7 +170,7 @@ def _walk(
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason not in ON_NODE:
             yield [(neighbour.reason, ~neighbour.accepts(context, cls, rows, assumed_pods))]
-    for devices_rejection in device_rejections(context, cls, rows):
+    for devices_rejection in device_rejections(context, cls if ours else replace(cls, gpu_needs=None), rows):
         yield [devices_rejection]
     if ours:
         yield numa_rejections(context, cls, rows)
