@@ -233,6 +233,80 @@ def test_parts_of_gpus_are_as_close_as_their_gpus_and_have_no_links(locality: st
         assert "the claims allow no set of them that is linked by NVLink" in why(d, pod)
 
 
+# ---------------------------------------------------------------- what each GPU is like
+
+
+def mixed_node(d: ExtendedDriver) -> None:
+    """Publish an H100 of 80 GB, an A100 of 40 GB, and a MIG instance of the H100."""
+    kinds = [("gpu", "Hopper", "81559Mi"), ("gpu", "Ampere", "40Gi"), ("mig", "Hopper", "9984Mi")]
+    devices = [
+        {
+            "name": f"{kind}-{number}",
+            "attributes": {
+                "type": {"string": kind},
+                "architecture": {"string": architecture},
+                "profile": {"string": "1g.10gb" if kind == "mig" else ""},
+            },
+            "capacity": {"memory": {"value": memory}},
+        }
+        for number, (kind, architecture, memory) in enumerate(kinds)
+    ]
+    item = msgspec.to_builtins(slice_of("n", 1, generation=2))
+    item["spec"]["devices"] = devices
+    d.slices(msgspec.convert(item, ResourceSlice))
+    d.step()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "device"),
+    [
+        ({"gpu-memory": "80Gi"}, "gpu-0"),
+        ({"gpu-memory": "40Gi", "gpu-architecture": "ampere"}, "gpu-1"),
+        ({"gpu-architecture": "ampere"}, "gpu-1"),
+        ({"mig-profile": "1g.10gb"}, "mig-2"),
+        ({"gpu-memory": "10Gi", "mig-profile": "1g.10gb"}, "mig-2"),
+    ],
+)
+def test_each_device_of_a_claim_is_as_required(annotations: dict[str, str], device: str) -> None:
+    d = ExtendedDriver([make_node("n", "s1/l1", gpus=0)], 1)
+    mixed_node(d)
+    pod = d.pod("p", asking(1), annotations=annotations)
+    assert d.run(pod) == {"p": "n"}
+    assert d.devices_of("p-claim") == [device]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "text"),
+    [
+        ({"gpu-memory": "90Gi"}, "90Gi of memory"),
+        ({"gpu-architecture": "blackwell"}, "the architecture blackwell"),
+        ({"gpu-memory": "40Gi", "mig-profile": "1g.10gb"}, "40Gi of memory and the MIG profile 1g.10gb"),
+        ({"gpu-architecture": "ampere", "gpu-locality": "same-socket"}, "the architecture ampere"),
+    ],
+)
+def test_the_reason_says_what_no_device_has(annotations: dict[str, str], text: str) -> None:
+    d = ExtendedDriver([make_node("n", "s1/l1", gpus=0)], 1)
+    mixed_node(d)
+    message = why(d, d.pod("p", asking(2), annotations=annotations))
+    assert f"cannot allocate all claims: too few free devices have {text}" in message
+
+
+def test_a_preferred_memory_excludes_no_device() -> None:
+    d = ExtendedDriver([make_node("n", "s1/l1", gpus=0)], 1)
+    mixed_node(d)
+    annotations = {"gpu-memory": "90Gi", "gpu-requirements": "preferred"}
+    assert d.run(d.pod("p", asking(2), annotations=annotations)) == {"p": "n"}
+
+
+def test_labels_and_products_say_what_drivers_do_not() -> None:
+    """The slices of the DGX-1 publish no memory; its product has 16 GB."""
+    d = cluster("n")
+    assert d.run(d.pod("p", asking(2), annotations={"gpu-memory": "16Gi", "gpu-architecture": "volta"})) == {"p": "n"}
+    assert "too few free devices have 32Gi of memory" in why(
+        d, d.pod("q", asking(2), annotations={"gpu-memory": "32Gi"})
+    )
+
+
 # ---------------------------------------------------------------- against all allocations
 
 

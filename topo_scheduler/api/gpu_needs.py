@@ -53,6 +53,11 @@ class GpuNeeds:
         """Whether it matters which GPUs of a node a pod gets."""
         return self.bandwidth > 0 or self.locality not in (GpuLocality.ANY, GpuLocality.SAME_NODE)
 
+    @property
+    def of_each(self) -> bool:
+        """Whether it matters what each GPU is like."""
+        return bool(self.memory_bytes or self.architectures or self.mig_profile)
+
     def closeness(self) -> "GpuNeeds":
         """Return only what is asked on how close the GPUs are."""
         return GpuNeeds(self.locality, self.bandwidth, required=self.required)
@@ -130,6 +135,11 @@ def parse_mig_profile(text: str) -> str:
 def mig_resource_suffix(profile: str) -> str:
     """Return the end of the resource name of a profile: the device plugin writes ``+me`` as ``.me``."""
     return profile.replace("+", ".")
+
+
+def memory_text(size_bytes: int) -> str:
+    """Return a size of memory as users write it."""
+    return f"{size_bytes / (1 << 30):.4g}Gi"
 
 
 def bandwidth_text(mb_per_second: int) -> str:

@@ -1,18 +1,21 @@
-"""How close the GPUs must be that a pod gets by claims on a node, as its annotations require."""
+"""What the GPUs must be like that a pod gets by claims on a node, as its annotations require, and how close."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.api.devices import Allocation
-from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds
+from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds, architecture_name, memory_text
+from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
-from topo_scheduler.scheduling.devices.close_rule import NOWHERE, CloseRule, Places, close_rule
+from topo_scheduler.scheduling.devices.claimed_sets import text_of
+from topo_scheduler.scheduling.devices.close_rule import NOWHERE, UNFIT, CloseRule, Places, close_rule
 from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text, name_of_links, too_few_close
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
-from topo_scheduler.state.devices.pools import DeviceId, Pool
+from topo_scheduler.state.devices.node_hardware import MEMORY_PERCENT, NodeGpus
+from topo_scheduler.state.devices.pools import DeviceId, Pool, PublishedDevice
 from topo_scheduler.state.operation_budget import charge
 
 
@@ -23,7 +26,7 @@ class CloseGpus:
     Attributes:
         sets: the GPUs of nodes.
         row: the node.
-        needs: how close the GPUs of the pod must be.
+        needs: what the GPUs of the pod must be like, and how close.
     """
 
     sets: GpuSets
@@ -44,10 +47,27 @@ class CloseGpus:
             known = {id_: known[id_] for id_ in whole if id_ in known}
         devices = [device for pool in pools if pool.usable for device in pool.devices]
         charge(1 + len(devices) // 2)
-        return {
-            device.id: known.get(device.id, NOWHERE if gpus_of_device(device.id[0], device, None, {}) else None)
-            for device in devices
-        }
+        places: dict[DeviceId, int | None] = {}
+        for device in devices:
+            if device.id not in known and not gpus_of_device(device.id[0], device, None, {}):
+                places[device.id] = None
+            elif self._is_right(device, gpus if device.id in whole else None):
+                places[device.id] = known.get(device.id, NOWHERE)
+            else:
+                places[device.id] = UNFIT
+        return places
+
+    def _is_right(self, device: PublishedDevice, gpus: NodeGpus | None) -> bool:
+        """Return whether a GPU or a part of one is as required; ``gpus`` says what its driver does not."""
+        needs, memory_bytes = self.needs, gpus.memory_bytes if gpus is not None else 0
+        if "memory" in device.capacity:
+            memory_bytes = int(device.capacity["memory"].total.value)
+        architecture = text_of(device, "architecture") or (gpus.architecture if gpus is not None else "")
+        return (
+            memory_bytes // MEMORY_PERCENT * 100 >= needs.memory_bytes
+            and (not needs.architectures or architecture_name(architecture) in needs.architectures)
+            and needs.mig_profile in ("", text_of(device, "profile"))
+        )
 
     def held(self, places: Places, allocations: Iterable[Allocation]) -> tuple[int, ...]:
         """Return the GPUs of allocations, in order; `NOWHERE` for those of which nothing is known."""
@@ -76,7 +96,7 @@ class CloseGpus:
         for query in (query for claim in claims for request in claim.requests for query in request):
             for candidate in candidates.of(query):
                 index = places.get(candidate.device.id)
-                if index is not None and index != NOWHERE and candidate.device.id not in used.whole:
+                if index is not None and index >= 0 and candidate.device.id not in used.whole:
                     free |= 1 << index
         gpus, tables = self.sets.described(self.row), self.sets.tables.of
         asked = self._least(candidates, claims)
@@ -93,8 +113,16 @@ class CloseGpus:
 
         return sum(min(map(gets, request)) for claim in claims for request in claim.requests)
 
+    def unfit_text(self) -> str:
+        """Return that too few free devices are as required, without the name of the node."""
+        needs = self.needs
+        parts = [f"{memory_text(needs.memory_bytes)} of memory"] if needs.memory_bytes else []
+        parts += [f"the architecture {few_of(needs.architectures)}"] if needs.architectures else []
+        parts += [f"the MIG profile {needs.mig_profile}"] if needs.mig_profile else []
+        return f"too few free devices have {' and '.join(parts)}"
+
     def shortage(self, rule: CloseRule) -> str:
-        """Return why no devices obey a rule, without the name of the node: nodes with one reason count together."""
+        """Return why no devices are close enough, without the node's name: nodes with one reason count together."""
         gpus = self.sets.described(self.row)
         text = name_of_links(gpus.vendor if gpus is not None else "", closeness_text(self.needs))
         if gpus is None or rule.gpus is None:

@@ -1,4 +1,4 @@
-"""Which devices a pod may have together if its GPUs must be close: the search for devices obeys this rule.
+"""Which devices a pod may have if it requires something of its GPUs: the search for devices obeys this rule.
 
 Whole GPUs count, and parts of them, such as MIG instances, by their GPU. Links do not reach parts, so a part is never
 linked to another device. Devices that are no GPUs do not matter, nor does admin access.
@@ -26,8 +26,10 @@ from topo_scheduler.state.operation_budget import charge
 
 NOWHERE: Final = -1
 """Index of a GPU or part of one if it is not known that anything is close to it."""
+UNFIT: Final = -2
+"""Index of a GPU or part of one that lacks the memory, the architecture or the MIG profile that the pod requires."""
 Places = Mapping[DeviceId, int | None]
-"""The GPU that each device is or is a part of, or `NOWHERE`; None for devices that are no GPUs."""
+"""The GPU that each device is or is a part of, `NOWHERE` or `UNFIT`; None for devices that are no GPUs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +62,9 @@ class CloseRule:
 
     def permits(self, indexes: Sequence[int]) -> bool:
         """Return whether GPUs may be among those of the pod, if others can make the set close."""
-        if len(indexes) < 2:
+        if UNFIT in indexes:
+            return False
+        if len(indexes) < 2 or not self.needs.close:
             return True
         if NOWHERE in indexes:
             return False
@@ -69,9 +73,11 @@ class CloseRule:
 
     def accepts(self, indexes: Sequence[int]) -> bool:
         """Return whether the pod may have these GPUs and no others."""
-        if len(indexes) < 2:
+        if not self.permits(indexes):
+            return False
+        if len(indexes) < 2 or not self.needs.close:
             return True
-        if self.gpus is None or not self.permits(indexes):
+        if self.gpus is None:
             return False
         charge(len(indexes))
         return self.all_close or is_close(self.gpus, self.needs, _bits(indexes), self.tables)
@@ -79,9 +85,13 @@ class CloseRule:
     def kind(self, device: DeviceId) -> object:
         """Return a value that is equal for devices that are equally close to all others."""
         index = self.index_of.get(device)
-        if index is None or index == NOWHERE or not self.all_close:
+        if index is None or index < 0 or not self.all_close:
             return index
         return tuple(area for area in self.areas if area >> index & 1)
+
+    def without_closeness(self) -> "CloseRule":
+        """Return the rule for a pod that may have GPUs anywhere on the node."""
+        return replace(self, needs=GpuNeeds(), least=0)
 
     def holding(self, devices: Iterable[DeviceId]) -> "CloseRule":
         """Return the rule for a pod that has these devices as well."""
@@ -114,8 +124,10 @@ def close_rule(
         free: GPUs that it may get, as bits.
         asked: whole GPUs that it must get.
     """
-    least = asked + len({index for index in held if index != NOWHERE})
-    usable = free | _bits([index for index in held if index != NOWHERE])
+    least = asked + len({index for index in held if index >= 0})
+    usable = free | _bits([index for index in held if index >= 0])
+    if not needs.close:
+        return CloseRule(None, needs, tables, index_of, held, 0, usable)
     if gpus is None or not knows_closeness(gpus, needs):
         return CloseRule(None, needs, tables, index_of, held, least, usable)
     areas = tuple(sorted({area for area in close_areas(gpus, needs.locality, usable) if area}))

@@ -38,7 +38,7 @@ class PlacedPod:
     """A pod of a decision: its claims, what they ask for, its row and its node.
 
     ``mappings``: which container gets which request of the claim for extended resources, of the pod with this ``uid``.
-    ``needs``: how close its GPUs must be to each other, or should be; None if it does not ask.
+    ``needs``: what its GPUs must or should be like, and how close to each other; None if it does not ask.
     """
 
     claims: PodClaims
@@ -50,8 +50,8 @@ class PlacedPod:
     needs: GpuNeeds | None = None
 
     @property
-    def requires_close_gpus(self) -> bool:
-        """Whether it may not have GPUs that are not as close."""
+    def requires_of_gpus(self) -> bool:
+        """Whether it may have no GPUs that are not as it asks."""
         return self.needs is not None and self.needs.required
 
 
@@ -84,7 +84,7 @@ def choose_devices(
     try:
         return _choose_all(devices, pods, _Chosen(), sets)
     except DeviceChoiceError:
-        if not any(pod.requires_close_gpus for pod in pods):
+        if not any(pod.requires_of_gpus for pod in pods):
             raise
         # The best GPUs for the first pods may leave none that are close for others.
         return _choose_all(devices, pods, _Chosen(as_counted=True), sets)
@@ -114,7 +114,7 @@ def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen, sets: GpuSets
             wanted.append(number)
         elif not devices.is_allowed(allocation, pod.row):
             raise DeviceChoiceError(f'resourceclaim "{key[1]}" has its devices on other nodes than {pod.node}')
-    made = _allocate(devices, pod, wanted, chosen, sets) if wanted or pod.requires_close_gpus else {}
+    made = _allocate(devices, pod, wanted, chosen, sets) if wanted or pod.requires_of_gpus else {}
     return tuple(
         ClaimChoice(key, "", made[key], _to_make(claim, pod))
         if claim.resources
@@ -152,7 +152,8 @@ def _allocate(
     rule = _close_rule(devices, pod, wanted, candidates, used, chosen, sets)
     linked: frozenset[DeviceId] = frozenset()
     if sets is not None and not chosen.as_counted:
-        linked = linked_devices(sets, pod.row, queries, candidates, used, pod.needs)
+        needs = pod.needs.closeness() if pod.needs is not None and pod.needs.close else None
+        linked = linked_devices(sets, pod.row, queries, candidates, used, needs)
 
     def search() -> Granted | None:
         ordered = candidates if chosen.as_counted else in_order(candidates, used, linked)
@@ -162,7 +163,8 @@ def _allocate(
     is_general = not linked and rule is None and not chosen.as_counted
     grants = devices.grants(pod.claims, pod.row, tuple(wanted), used, search) if is_general else search()
     if grants is None:
-        what = f"GPUs that are {closeness_text(rule.needs)}" if rule is not None else "devices"
+        text = closeness_text(rule.needs) if rule is not None else ""
+        what = f"GPUs that are {text}" if text else "devices"
         raise DeviceChoiceError(f"node {pod.node} has too few {what} for all of these pods")
     _give(pod.row, grants, chosen, {pool.id for pool in candidates.pools if pool.others})
     made = {}
@@ -183,7 +185,7 @@ def _close_rule(
     sets: GpuSets | None,
 ) -> CloseRule | None:
     """Return how close the GPUs of a pod must be, with those of its allocated claims; None if that does not matter."""
-    if sets is None or pod.needs is None or not pod.requires_close_gpus:
+    if sets is None or pod.needs is None or not pod.requires_of_gpus:
         return None
     close = CloseGpus(sets, pod.row, pod.needs)
     places = close.places(candidates.pools)

@@ -455,7 +455,7 @@ class NodeDevices:
         return empty
 
     def _close_fit(self, claims: PodClaims, fits: _Fits, row: int, state: _NodeState, close: "CloseGpus") -> NodeFit:
-        """Return a fit with pods whose GPUs are as close as required; ``state`` is that of the node without this."""
+        """Return a fit with pods whose GPUs are as required; ``state`` is that of the node without requirements."""
         wanted, pools = self._wanted(claims, fits.queries), self.pools_of(row)
         used, places = used_of(self.inventory, pools), close.places(pools)
         held = close.held(places, wanted.allocations)
@@ -475,8 +475,11 @@ class NodeDevices:
                 fits.close_empty[asked] = count_pods(candidates, wanted.once, wanted.each, all_free, rule_of_empty)[0]
             fit = replace(state.fit, now=now, empty=max(now, fits.close_empty[asked]))
             if state.fit.now and not now:
-                cause = "" if reason else close.shortage(rule)
-                fit = replace(fit, reason=reason, closeness=cause, most_close=rule.most)
+                anywhere, in_use = rule.without_closeness(), used_of(self.inventory, pools)
+                if reason or not count_pods(candidates, wanted.once, wanted.each, in_use, anywhere)[0]:
+                    fit = replace(fit, reason=reason or close.unfit_text())
+                else:
+                    fit = replace(fit, closeness=close.shortage(rule), most_close=rule.most)
             fits.close_known[key] = fit
         return fit
 

@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.rules.device_claims import device_fits, needs_close_devices
+from topo_scheduler.scheduling.rules.device_claims import device_fits, requires_of_devices
 from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.operation_budget import charge_rows
@@ -33,13 +33,13 @@ def close_gpu_shortage(planner: Planner, ask: PlacementQuery) -> str:
     Of the nodes that a pod may use and that have enough free GPUs, the one is named where most of these are close.
     """
     cls, sets = ask.groups[0][0], planner.around.gpu_sets
-    if sets is None or cls.gpu_needs is None or not (needs_close_gpus(cls) or needs_close_devices(cls)):
+    if sets is None or cls.gpu_needs is None or not (needs_close_gpus(cls) or requires_of_devices(cls)):
         return ""
     view, needs = planner.views.get(cls), cls.gpu_needs.closeness()
     if (view.fit[view.open] > 0).any():
         return ""
     of_requests = _by_requests(planner, sets, view, needs) if needs_close_gpus(cls) else []
-    of_claims = _by_claims(planner, view) if needs_close_devices(cls) else []
+    of_claims = _by_claims(planner, view) if requires_of_devices(cls) else []
     if not of_requests and not of_claims:
         return ""
     best = max([*of_requests, *of_claims])

@@ -14,7 +14,7 @@ from topo_scheduler.api.annotations import (
 from topo_scheduler.api.gpu_needs import mig_resource_suffix
 from topo_scheduler.api.sharing import matches
 from topo_scheduler.api.text import counted, few_of
-from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, ResourceTable, amount_in
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, ResourceTable
 from topo_scheduler.state.pods.classes import PodClass
 
 _PERMISSION = "ask an administrator to add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
@@ -78,16 +78,16 @@ def not_permitted(namespace: str, gpus: int, devices: Sequence[str]) -> str:
     return f"{asks}: no ResourceQuota counts that, and namespace {namespace} may not ask so; {remedy} {_PERMISSION}"
 
 
-def mig_problem(profile: str, amounts: Amounts, resources: ResourceTable) -> str:
-    """Return why the limits of a pod do not get it a MIG device of a profile, and what to do; empty if they do.
+def mig_problem(profile: str, cls: PodClass, resources: ResourceTable) -> str:
+    """Return why the limits of a pod do not get it a MIG device of a profile, and what to do; empty if they may.
 
     Nodes name MIG devices by their profile (strategy ``mixed``), or like whole GPUs (``single``).
     """
     if not profile:
         return ""
-    asked = [name for name in devices_of(amounts, resources) if "/mig-" in name]
+    asked = [name for name in devices_of(cls.amounts, resources) if "/mig-" in name]
     wanted = f"nvidia.com/mig-{mig_resource_suffix(profile)}"
-    if asked == [wanted] or (not asked and amount_in(amounts, GPU)):
+    if asked == [wanted] or (not asked and (cls.gpus or _has_own_claims(cls))):
         return ""
     if asked:
         limits = few_of(asked)

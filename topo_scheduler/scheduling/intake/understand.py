@@ -197,7 +197,6 @@ def understand(
         problems.append(not_permitted(pod.metadata.namespace, charged, devices_of(cls.amounts, resources)))
     if (needs := request.gpu_needs) is not None:
         cls = replace(cls, gpu_needs=needs)
-        problems += filter(None, [mig_problem(needs.mig_profile, cls.amounts, resources)])
     if inputs := _plugin_inputs(pod, chain, extensions):
         cls = replace(cls, plugin_inputs=inputs)
     devices = device_claims(pod, inventory or DeviceInventory())
@@ -205,6 +204,8 @@ def understand(
         problems.append(devices.problem)
     if devices.claims:
         cls = replace(cls, claims=devices.claims)
+    if needs is not None and (unmet := mig_problem(needs.mig_profile, cls, resources)):
+        problems.append(unmet)
     if unused := needs_without_gpus(request, cls):
         warnings.append((Reason.ANNOTATION, unused))
     # Nothing would limit on how many nodes pods without devices reserve bandwidth.

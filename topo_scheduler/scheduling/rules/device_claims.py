@@ -56,20 +56,20 @@ def left_to_devices(nodes: NodeTable, cls: PodClass, rows: Int64) -> dict[str, B
     }
 
 
-def needs_close_devices(cls: PodClass) -> bool:
-    """Return whether a class requires that GPUs which claims give a pod are close to each other."""
+def requires_of_devices(cls: PodClass) -> bool:
+    """Return whether a class requires something of the GPUs that claims give a pod, or how close they are."""
     needs = cls.gpu_needs
-    return needs is not None and needs.required and needs.close and bool(cls.claims)
+    return needs is not None and needs.required and (needs.close or needs.of_each) and bool(cls.claims)
 
 
 def close_gpus(sets: GpuSets | None, nodes: NodeTable, cls: PodClass, row: int) -> CloseGpus | None:
-    """Return how close the GPUs must be that claims give a pod of a class on a row; None if that does not matter.
+    """Return what a class requires of the GPUs that claims give a pod on a row; None if nothing.
 
-    It does not matter here where a device plugin gives the pod its GPUs.
+    That is nothing where a device plugin gives the pod its GPUs.
     """
-    if sets is None or cls.gpu_needs is None or not needs_close_devices(cls):
+    if sets is None or cls.gpu_needs is None or not requires_of_devices(cls):
         return None
-    return None if cls.gpus > 1 and not nodes.has_backed_gpus(row) else CloseGpus(sets, row, cls.gpu_needs.closeness())
+    return None if cls.gpus > 1 and not nodes.has_backed_gpus(row) else CloseGpus(sets, row, cls.gpu_needs)
 
 
 def device_fits(context: FilterContext, cls: PodClass, rows: Int64) -> list[NodeFit]:
@@ -81,7 +81,7 @@ def device_fits(context: FilterContext, cls: PodClass, rows: Int64) -> list[Node
     devices, sets = context.devices, context.gpu_sets
     if devices is None:
         return []
-    if not needs_close_devices(cls):
+    if not requires_of_devices(cls):
         return [devices.fit(cls.claims, row) for row in rows.tolist()]
     return [devices.fit(cls.claims, row, close_gpus(sets, context.nodes, cls, row)) for row in rows.tolist()]
 

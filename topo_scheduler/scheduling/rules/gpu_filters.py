@@ -60,7 +60,10 @@ _NOTHING: Final = GpuNeeds()
 
 
 def _required(cls: PodClass) -> GpuNeeds:
-    return cls.gpu_needs if cls.gpu_needs is not None and cls.gpu_needs.required else _NOTHING
+    """Return what a class requires of the GPUs of a node; not of those that only claims give it, device by device."""
+    if cls.gpu_needs is None or not cls.gpu_needs.required or cls.by_claims_alone:
+        return _NOTHING
+    return cls.gpu_needs
 
 
 def _all(rows: Int64) -> Bool:

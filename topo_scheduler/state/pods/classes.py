@@ -112,6 +112,11 @@ class PodClass:
         return amount_in(self.amounts, column)
 
     @property
+    def by_claims_alone(self) -> bool:
+        """Whether a pod can have GPUs only by claims that it names itself."""
+        return bool(self.claims) and not self.gpus and not any(claim.resources for claim in self.claims)
+
+    @property
     def preferred(self) -> tuple[PreferredTerm, ...]:
         """Preferred node affinity."""
         return self.affinity.preferred if self.affinity else ()

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.gpu_needs import GpuNeeds, mig_resource_suffix
+from topo_scheduler.api.gpu_needs import GpuNeeds, memory_text, mig_resource_suffix
 from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.rules.gpu_filters import enough_memory
@@ -13,7 +13,6 @@ from topo_scheduler.state.nodes.gpu_facts import MigOffer
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 
 _MAX_NAMED: Final = 6
-_GIB_BYTES: Final = 1 << 30
 
 
 def unknown_gpus(nodes: NodeTable, query: PlacementQuery) -> str:
@@ -23,7 +22,7 @@ def unknown_gpus(nodes: NodeTable, query: PlacementQuery) -> str:
     """
     for cls, _ in query.groups:
         needs = cls.gpu_needs
-        if needs is not None and needs.required:
+        if needs is not None and needs.required and not cls.by_claims_alone:
             rows = np.flatnonzero(nodes.exists).astype(np.int64)
             single = cls.gpus > 0
             profile = _profile(nodes, needs, rows, single=single)
@@ -37,12 +36,10 @@ def _memory(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
     if not needs.memory_bytes or enough_memory(nodes, needs, rows).any():
         return ""
     largest_bytes = int(nodes.gpus.memory[rows].max(initial=0))
-    there_are = f"the largest have {_gib(largest_bytes)}" if largest_bytes else "the memory of no node's GPUs is known"
-    return f"no node has GPUs with {_gib(needs.memory_bytes)} of memory: {there_are}"
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / _GIB_BYTES:.4g}Gi"
+    there_are = (
+        f"the largest have {memory_text(largest_bytes)}" if largest_bytes else "the memory of no node's GPUs is known"
+    )
+    return f"no node has GPUs with {memory_text(needs.memory_bytes)} of memory: {there_are}"
 
 
 def _architecture(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:

@@ -1,4 +1,4 @@
-"""The pods of a placement that get devices, and how close their GPUs must be to each other."""
+"""The pods of a placement that get devices, and what they ask of their GPUs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ def pods_with_claims(
     for (cls, members), rows in zip(groups, group_rows, strict=True):
         if not cls.claims:
             continue
-        needs = cls.gpu_needs.closeness() if cls.gpu_needs is not None and cls.gpu_needs.close else None
+        needs = cls.gpu_needs if cls.gpu_needs is not None and (cls.gpu_needs.close or cls.gpu_needs.of_each) else None
         of_requests = asks_close_gpus(cls)
         for member, row in zip(members, rows, strict=True):
             close = None if of_requests and not context.nodes.has_backed_gpus(row) else needs
