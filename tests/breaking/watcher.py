@@ -1,11 +1,12 @@
 """kopf's part in the loop of the test: it lists, watches and lists again as kopf does, and calls the handlers.
 
-As kopf does it takes up a watch that broke at the version it has seen; of what was deleted while its version expired
-it does not learn.
+As kopf does it takes up a watch that broke at the version it has seen. What was deleted while its version expired is
+missing from the next list, of which its session reports the Migrations.
 """
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION
@@ -43,15 +44,18 @@ class LoopWatcher(Watcher):
         assert isinstance(connection, WireConnection) and connection.wire is not None
         client = Client(connection.wire.transport(), user_agent="kopf")
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(client, "/api/v1/nodes", self._node))
-            group.create_task(self._follow(client, f"/apis/{GROUP}/{VERSION}/{PLURAL}", self._migration))
+            group.create_task(self._follow(client, "/api/v1/nodes", self._node, lambda keys: None))
+            path = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+            group.create_task(self._follow(client, path, self._migration, self._listed))
 
-    async def _follow(self, client: Client, path: str, handler: Any) -> None:
+    async def _follow(self, client: Client, path: str, handler: Any, listed: Callable[[frozenset[str]], None]) -> None:
         failures = 0
         while True:
             try:
                 page = json.loads(await client.request("GET", path, timeout=30.0))
                 version = page["metadata"]["resourceVersion"]
+                metadata = [item["metadata"] for item in page["items"]]
+                listed(frozenset(f"{meta.get('namespace', '')}/{meta['name']}" for meta in metadata))
                 for found in page["items"]:
                     await handler({"type": None, "object": found})
                 failures = 0

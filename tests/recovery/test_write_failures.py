@@ -195,6 +195,8 @@ def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
     assert world.phases() == [Phase.PLACING] and world.d.engine.preempting.replacements
     world.migrations.clear()
     world.d.drop_node("s1-l2-4")
-    world.recovery.relisted([], world.now)
+    (gone,) = world.recovery.migrations.unlisted([])
+    world.recovery.migrations.gone(*gone[:2])
+    world.recovery.forget_unknown_nodes(world.now)
     assert not world.d.engine.preempting.replacements
     assert "s1-l2-4" not in world.recovery.detection.names()

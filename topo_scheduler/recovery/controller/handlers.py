@@ -78,7 +78,17 @@ class MigrationGone:
     uid: str
 
 
-Message = NodeHealth | NodeGone | MigrationChanged | MigrationGone
+@dataclass(frozen=True, slots=True)
+class MigrationsListed:
+    """kopf has listed all Migrations again: ``keys`` are the namespaces and names of those that exist.
+
+    kopf does not report which were deleted while its watch was away.
+    """
+
+    keys: frozenset[str]
+
+
+Message = NodeHealth | NodeGone | MigrationChanged | MigrationGone | MigrationsListed
 """What kopf reports; the health of a node that appeared or changed."""
 
 
@@ -221,7 +231,7 @@ class Watcher:
         connecting: Future[Connection] = asyncio.run_coroutine_threadsafe(connect(), self._loop)
         connection = await asyncio.wrap_future(connecting)
         if self._session is None or self._session[0] != connection:
-            self._session = connection, open_session(connection)
+            self._session = connection, open_session(connection, self._listed)
         return self._session[1]  # the same object again after a refusal: kopf does not accept it twice
 
     async def _node(self, event: Mapping[str, Any], **_: Any) -> None:
@@ -240,6 +250,9 @@ class Watcher:
             self._post(MigrationGone(namespace, name, uid))
         else:
             self._post(MigrationChanged(namespace, name, uid, str(meta.get("resourceVersion") or "")))
+
+    def _listed(self, keys: frozenset[str]) -> None:
+        self._post(MigrationsListed(keys))
 
     def _post(self, message: Message) -> None:
         self.heard = time.monotonic()

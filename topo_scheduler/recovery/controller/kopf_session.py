@@ -8,7 +8,7 @@ But a tenant can create any number of Migrations, each as large as etcd accepts.
 deeply than Python decodes: see `odd_json`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,8 +35,11 @@ PAGE_MIGRATIONS: Final = 16
 """Migrations per page: labels alone may exceed a megabyte."""
 
 
-def open_session(connection: Connection) -> "kopf.AiohttpSession":
-    """Return a session for kopf; must be called in the event loop that uses it."""
+def open_session(connection: Connection, listed: Callable[[frozenset[str]], None]) -> "kopf.AiohttpSession":
+    """Return a session for kopf; must be called in the event loop that uses it.
+
+    ``listed`` is called with the namespaces and names of all Migrations, whenever kopf has listed them.
+    """
     import kopf
 
     info = kopf.ConnectionInfo(
@@ -53,7 +56,7 @@ def open_session(connection: Connection) -> "kopf.AiohttpSession":
         connector=TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
-        middlewares=(_whole, _identities_only),
+        middlewares=(_whole, _Identities(listed)),
     )
     return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
@@ -71,20 +74,37 @@ async def _whole(request: ClientRequest, send: ClientHandlerType) -> ClientRespo
     return response
 
 
-async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
-    if request.method != "GET" or not request.url.path.endswith(IDENTITIES.collection()):
-        return await send(request)
-    listing = "watch" not in request.url.query
-    request.headers["Accept"] = IDENTITIES.accept(listing)
-    if listing:
-        request.url = request.url.update_query(limit=PAGE_MIGRATIONS)
-    response = await send(request)
-    if response.status == 200:
+class _Identities:
+    """Requests only the metadata of Migrations, and reports which exist: kopf does not say what a new list lacks."""
+
+    def __init__(self, listed: Callable[[frozenset[str]], None]) -> None:
+        self._listed = listed
+        self._keys: set[str] = set()
+        """Migrations of the list that is being read, by namespace and name."""
+
+    async def __call__(self, request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
+        if request.method != "GET" or not request.url.path.endswith(IDENTITIES.collection()):
+            return await send(request)
+        listing = "watch" not in request.url.query
+        request.headers["Accept"] = IDENTITIES.accept(listing)
         if listing:
-            _without_null_items(response)
-        else:
-            response.content = _ReadableLines(response.content)  # type: ignore[assignment]
-    return response
+            request.url = request.url.update_query(limit=PAGE_MIGRATIONS)
+            if "continue" not in request.url.query:
+                self._keys.clear()
+        response = await send(request)
+        if response.status == 200:
+            if listing:
+                self._read(_decode_once(response, await response.read()))
+            else:
+                response.content = _ReadableLines(response.content)  # type: ignore[assignment]
+        return response
+
+    def _read(self, page: dict[str, Any]) -> None:
+        for meta in (item.get("metadata") or {} for item in page["items"]):
+            self._keys.add(f"{meta.get('namespace')}/{meta.get('name')}")
+        if not (page.get("metadata") or {}).get("continue"):
+            self._listed(frozenset(self._keys))
+            self._keys.clear()
 
 
 class _ReadableLines:
@@ -107,12 +127,16 @@ class _ReadableLines:
         yield rest
 
 
-def _without_null_items(response: ClientResponse) -> None:
-    """Decode null items as an empty list: API servers write null for empty metadata lists, which ends kopf's watch."""
+def _decode_once(response: ClientResponse, answer: bytes) -> dict[str, Any]:
+    """Return a page, and have kopf get the same.
+
+    API servers write null for empty metadata lists, which ends kopf's watch: such items are an empty list.
+    """
+    page: dict[str, Any] = decoded(msgspec.json.decode, answer)
+    page["items"] = page.get("items") or []
 
     async def read() -> Any:
-        listing = decoded(msgspec.json.decode, await response.read())
-        listing["items"] = listing.get("items") or []
-        return listing
+        return page
 
     response.json = read  # type: ignore[method-assign, assignment]
+    return page

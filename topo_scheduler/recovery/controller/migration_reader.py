@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import Migration
-from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.kube.connection.errors import KubeError, is_missing
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 
 log = logging.getLogger(__name__)
@@ -26,11 +26,13 @@ class MigrationReader:
         writer: reads from the API server.
         start: starts a task that ends by itself, as part of the term.
         handle: called with each Migration that was read, unless it was deleted meanwhile.
+        missing: called with namespace, name and uid of a Migration that does not exist any more.
     """
 
     writer: MigrationWriter
     start: Callable[[Coroutine[Any, Any, None], str], None]
     handle: Callable[[Migration | Unreadable], None]
+    missing: Callable[[str, str, str], None]
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_READS))
     _changed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Uid and version of the latest change."""
@@ -66,10 +68,12 @@ class MigrationReader:
                             del self._changed[key]
                             self.handle(migration)
                         del migration
-                except NotFound:
-                    if self._changed.get(key) == latest:
-                        del self._changed[key]
                 except KubeError as error:
+                    if is_missing(error, key[1]):
+                        if self._changed.get(key) == latest:
+                            del self._changed[key]
+                            self.missing(*key, latest[0])
+                        continue
                     log.warning("Migration %s/%s is not continued, as it can't be read: %s", *key, error)
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:

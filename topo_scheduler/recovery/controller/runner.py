@@ -6,7 +6,7 @@ schedules on, logs that, and checks again from time to time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
@@ -34,7 +34,13 @@ from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
-from topo_scheduler.recovery.controller.handlers import MigrationChanged, MigrationGone, NodeGone, Watcher
+from topo_scheduler.recovery.controller.handlers import (
+    MigrationChanged,
+    MigrationGone,
+    MigrationsListed,
+    NodeGone,
+    Watcher,
+)
 from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
@@ -114,7 +120,7 @@ class RecoveryRunner:
 
     def __post_init__(self) -> None:
         self._writer = MigrationWriter(self.client)
-        self._reader = MigrationReader(self._writer, self.start, self._read_migration)
+        self._reader = MigrationReader(self._writer, self.start, self._read_migration, self._migration_missing)
         self._answered: dict[tuple[str, str], tuple[str, str]] = {}
         """Uid and version of the Migrations that need no answer, or have one, while recovery is off."""
         self._pods_of_round: Callable[[], NamedPods] = cache(partial(bound_pods, self.view))
@@ -351,17 +357,17 @@ class RecoveryRunner:
         log.warning("%s; restarting it", wrong)
         await self._pause(min(10.0, 2.0 ** len(self._deaths)))
         machine = self._machine
+        assert machine is not None
         try:
-            keys = await self._read_all(machine) if machine is not None else set()
+            self._read_unlisted(machine, await self._read_all(machine))
         except NotFound:
-            keys = set()
+            machine.release_all()
             self._machine = None
         except KubeError as error:
             log.warning("Migrations can't be listed: %s", error)
             return
-        if machine is not None:
-            machine.relisted(keys, self.clock())
-            self.changed()
+        machine.forget_unknown_nodes(self.clock())
+        self.changed()
 
     async def _pause(self, seconds: float) -> None:
         await set_or_due(self._reconfigured, self.clock() + seconds, self.clock)
@@ -387,6 +393,8 @@ class RecoveryRunner:
                     case MigrationGone(namespace, name, uid):
                         self._reader.gone(namespace, name)
                         machine.migrations.gone(f"{namespace}/{name}", uid)
+                    case MigrationsListed(keys):
+                        self._read_unlisted(machine, keys)
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
@@ -404,6 +412,17 @@ class RecoveryRunner:
         else:
             self._machine.migration_seen(migration, self.clock())
         self._wake.set()
+
+    def _read_unlisted(self, machine: Recovery, listed: Collection[str]) -> None:
+        """Read the known Migrations that a list lacks: they are gone, or were created after it."""
+        for key, uid, version in machine.migrations.unlisted(listed):
+            namespace, name = key.split("/")
+            self._reader.changed(namespace, name, uid, version)
+
+    def _migration_missing(self, namespace: str, name: str, uid: str) -> None:
+        if self._machine is not None:
+            self._machine.migrations.gone(f"{namespace}/{name}", uid)
+            self._wake.set()
 
     def _step(self) -> None:
         if self._machine is None:

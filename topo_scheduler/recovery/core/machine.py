@@ -77,15 +77,6 @@ class Recovery:
             self.lost_gpus = LostGPUs(self._view)
         self.detection.configure(spec, now)
 
-    def relisted(self, existing: Collection[str], now: float) -> None:
-        """Handle a complete list of Migrations, by namespace and name; all other known ones are gone.
-
-        Nodes that the engine does not know are gone, too.
-        """
-        for key in self.migrations.context.tracked.keys() - set(existing):
-            self.migrations.gone(key)
-        self.forget_unknown_nodes(now)
-
     def forget_unknown_nodes(self, now: float) -> None:
         """Handle the deletion of all nodes that the engine does not know."""
         for name in self.detection.names() - self._view.nodes.row_of.keys():

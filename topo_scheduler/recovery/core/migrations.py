@@ -6,7 +6,7 @@ says Evicting.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 from typing import Final
 
@@ -81,6 +81,14 @@ class Migrations:
         """Return whether a Migration is known at a version, or a later one."""
         latest = self._latest(key)
         return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
+
+    def unlisted(self, listed: Collection[str]) -> list[tuple[str, str, str]]:
+        """Return the known Migrations that a list of all lacks: namespace and name, uid and version.
+
+        They are gone, or were created after the list was read. ``listed`` has namespaces and names.
+        """
+        keys = (self.context.tracked.keys() | self._over.keys()) - set(listed)
+        return [(key, *latest) for key in sorted(keys) if (latest := self._latest(key)) is not None]
 
     def _latest(self, key: str) -> tuple[str, str] | None:
         """Return uid and version of the latest known state of a Migration."""
