@@ -25,7 +25,7 @@ from topo_scheduler.recovery.controller.handlers import (
     NodeGone,
     Watcher,
 )
-from topo_scheduler.recovery.controller.kopf_session import open_session
+from topo_scheduler.recovery.controller.kopf_session import Reports, open_session
 from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.simulation.apiserver import BreakWatch, EmbeddedAPIServer, Stray, Truncate
 
@@ -41,6 +41,10 @@ MIGRATION = {
     "metadata": {"name": "m1", "namespace": "default"},
     "spec": {"pods": [{"name": "p"}]},
 }
+
+
+def reports(listed: Callable[[frozenset[str]], None] = lambda keys: None) -> Reports:
+    return Reports(listed, seen=lambda resource: None, failed=lambda resource, code, message: None)
 
 
 @pytest.fixture
@@ -109,7 +113,7 @@ async def test_kopf_asks_for_metadata_and_takes_a_null_for_an_empty_list() -> No
     app = web.Application()
     app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
     async with TestServer(app) as server:
-        session = open_session(Connection(str(server.make_url(""))), listed.append).aiohttp_session
+        session = open_session(Connection(str(server.make_url(""))), reports(listed.append)).aiohttp_session
         async with session:
             path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations?limit=500")
             async with session.get(path) as response:
@@ -130,7 +134,7 @@ async def test_kopf_reports_the_migrations_of_a_list_once_all_its_pages_are_read
     app = web.Application()
     app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
     async with TestServer(app) as server:
-        session = open_session(Connection(str(server.make_url(""))), listed.append).aiohttp_session
+        session = open_session(Connection(str(server.make_url(""))), reports(listed.append)).aiohttp_session
         async with session:
             path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations")
             await session.get(path)  # a list that is not read to its end counts for nothing
@@ -154,7 +158,7 @@ async def test_kopf_reads_metadata_that_are_nested_deeply() -> None:
     app = web.Application()
     app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
     async with TestServer(app) as server:
-        session = open_session(Connection(str(server.make_url(""))), lambda keys: None).aiohttp_session
+        session = open_session(Connection(str(server.make_url(""))), reports()).aiohttp_session
         async with session:
             path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations")
             async with session.get(path) as response:

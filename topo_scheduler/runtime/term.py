@@ -546,6 +546,8 @@ class Term:
         now = self._clock()
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         own[NODE_TOPOLOGIES.plural] = self._node_topologies.staleness(now)
+        for resource, seconds in self.recovery.staleness().items():
+            own[resource] = max(seconds, own.get(resource, 0.0))
         return own | self._groups.staleness(now)
 
 

@@ -13,14 +13,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.connection.transport import Connection
-from topo_scheduler.recovery.controller.kopf_session import open_session
+from topo_scheduler.recovery.controller.kopf_session import Reports, open_session
 from topo_scheduler.recovery.detection.node_health import NodeHealth, read_health
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ SILENT_LOGGERS: Final = (
 )
 """Loggers of kopf that warn about signals, and log each failed request, at the end with tracebacks.
 
-The daemon logs an outage itself, and why the thread ended.
+The daemon logs an outage itself, refusals (`WatchFailed`), and why the thread ended.
 """
 LOGIN_SECONDS: Final = 2.0
 """Seconds between attempts to get credentials."""
@@ -88,7 +88,23 @@ class MigrationsListed:
     keys: frozenset[str]
 
 
-Message = NodeHealth | NodeGone | MigrationChanged | MigrationGone | MigrationsListed
+@dataclass(frozen=True, slots=True)
+class WatchFailed:
+    """The API server refuses requests for a resource, or its watch brings errors; kopf goes on trying."""
+
+    resource: str
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchWorks:
+    """A watch that failed works again."""
+
+    resource: str
+
+
+Message = NodeHealth | NodeGone | MigrationChanged | MigrationGone | MigrationsListed | WatchFailed | WatchWorks
 """What kopf reports; the health of a node that appeared or changed."""
 
 
@@ -108,12 +124,14 @@ class Watcher:
         gpu_resources: names of GPU resources.
         connect: awaited in the loop of the caller for server and credentials.
         wake: called in the loop of the caller when there are messages.
+        heard: when the watch of each resource last showed a sign of life, in seconds of the monotonic clock.
     """
 
     spec: RecoverySpec
     gpu_resources: tuple[str, ...]
     connect: Callable[[], Awaitable[Connection]]
     wake: Callable[[], None]
+    heard: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._messages: deque[Message] = deque()
@@ -124,8 +142,10 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._failure = ""
         self._session: tuple[Connection, kopf.AiohttpSession] | None = None
-        self.heard = time.monotonic()
-        """When the last event arrived, in seconds of the monotonic clock."""
+        self._failing: set[str] = set()
+        """Resources of which kopf sees nothing."""
+        self.refused = False
+        """Whether the API server's answer ended the thread, not a fault of its own."""
 
     def start(self) -> None:
         """Start the thread; must be called in the event loop to wake."""
@@ -174,6 +194,7 @@ class Watcher:
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
             if (status := getattr(error, "status", None)) is not None:  # the API server refused a watch
+                self.refused = True
                 self._failure = f"{status} {error.args[0] if error.args else ''}".rstrip()
             else:
                 log.exception("the thread that watches nodes and Migrations has failed")
@@ -210,7 +231,7 @@ class Watcher:
             and not serving.done()
             and all(resource.plural != PLURAL for resource in insights.watched_resources)
         ):
-            self._failure = f"{PLURAL}.{GROUP} was not defined when it was read"
+            self._failure, self.refused = f"{PLURAL}.{GROUP} was not defined when it was read", True
             self._stop.set()
         try:
             await _ended(serving, tasks, {*own, serving})
@@ -231,7 +252,7 @@ class Watcher:
         connecting: Future[Connection] = asyncio.run_coroutine_threadsafe(connect(), self._loop)
         connection = await asyncio.wrap_future(connecting)
         if self._session is None or self._session[0] != connection:
-            self._session = connection, open_session(connection, self._listed)
+            self._session = connection, open_session(connection, Reports(self._listed, self._seen, self._failed))
         return self._session[1]  # the same object again after a refusal: kopf does not accept it twice
 
     async def _node(self, event: Mapping[str, Any], **_: Any) -> None:
@@ -254,8 +275,17 @@ class Watcher:
     def _listed(self, keys: frozenset[str]) -> None:
         self._post(MigrationsListed(keys))
 
+    def _seen(self, resource: str) -> None:
+        self.heard[resource] = time.monotonic()
+        if resource in self._failing:
+            self._failing.discard(resource)
+            self._post(WatchWorks(resource))
+
+    def _failed(self, resource: str, code: int, message: str) -> None:
+        self._failing.add(resource)
+        self._post(WatchFailed(resource, code, message))
+
     def _post(self, message: Message) -> None:
-        self.heard = time.monotonic()
         self._messages.append(message)
         self._call(self.wake)
 

@@ -6,6 +6,7 @@ schedules on, logs that, and checks again from time to time.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
@@ -22,6 +23,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.waiting import set_or_due
@@ -40,7 +42,10 @@ from topo_scheduler.recovery.controller.handlers import (
     MigrationsListed,
     NodeGone,
     Watcher,
+    WatchFailed,
+    WatchWorks,
 )
+from topo_scheduler.recovery.controller.kopf_session import WATCHED
 from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
@@ -62,6 +67,7 @@ from topo_scheduler.recovery.model.instructions import (
 from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods
 from topo_scheduler.scheduling.barrier import Activity, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 log = logging.getLogger(__name__)
@@ -73,8 +79,10 @@ ANSWER_SECONDS: Final = 5.0
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before scheduling begins without the seats that they hold."""
 MAX_DEATHS: Final = 5
-"""Restarts of the thread within `DEATHS_WITHIN_SECONDS`, before it stays dead."""
+"""Restarts of the thread after faults of its own within `DEATHS_WITHIN_SECONDS`, before it stays dead."""
 DEATHS_WITHIN_SECONDS: Final = 600.0
+LONGEST_RESTART_SECONDS: Final = 60.0
+"""Longest pause before the thread is restarted: it lists all nodes."""
 READ_SECONDS: Final = 10.0
 READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
@@ -140,8 +148,13 @@ class RecoveryRunner:
         self._watcher: Watcher | None = None
         self._machine: Recovery | None = None
         self._last_warning = ""
-        self._deaths: list[float] = []
+        self._deaths: list[tuple[float, bool]] = []
+        """When the thread ended lately, and whether by a refusal of the API server."""
         self._dead = ""
+        self._heard: dict[str, float] = {}
+        """When the watch of each resource last showed a sign of life, in seconds of the monotonic clock."""
+        self._unseen: dict[str, Outage] = {}
+        """Failures of the watch of each resource."""
 
     # ------------------------------------------------------------ calls of the term
 
@@ -215,6 +228,13 @@ class RecoveryRunner:
         """Return the problem of the watching thread, or an empty string."""
         return self._dead or (self._watcher.wrong() if self._watcher is not None else "")
 
+    def staleness(self) -> dict[str, float]:
+        """Return for each watch of recovery the seconds since its last sign of life; empty while recovery is off."""
+        if self._machine is None:
+            return {}
+        now = time.monotonic()
+        return {resource: now - heard for resource, heard in self._heard.items()}
+
     @property
     def under_way(self) -> int:
         """Number of Migrations that are not over."""
@@ -238,6 +258,7 @@ class RecoveryRunner:
             return False
         self._last_warning = ""
         self._machine = machine
+        self._heard.update(dict.fromkeys(WATCHED.values(), time.monotonic()))
         # The kernels of the search for relocations are compiled now, so that a failure does not wait for them.
         self.control.search_wanted()
         self.changed()
@@ -320,7 +341,9 @@ class RecoveryRunner:
         """Watch until the configuration changes."""
         assert self._machine is not None
         self._machine.configure(self.spec, self.clock())
-        self._watcher = Watcher(self.spec, tuple(self.gpu_resources), self.client.connection, self._wake.set)
+        self._watcher = Watcher(
+            self.spec, tuple(self.gpu_resources), self.client.connection, self._wake.set, self._heard
+        )
         self._watcher.start()
         try:
             while not self._reconfigured.is_set() and not self._watcher.wrong():
@@ -330,11 +353,11 @@ class RecoveryRunner:
                 await set_or_due(self._wake, self._machine.next_due(), self.clock)
         finally:
             watcher, self._watcher = self._watcher, None
-            wrong = watcher.wrong()
+            wrong, refused = watcher.wrong(), watcher.refused
             await watcher.stop()
             self._reader.clear()
         if wrong:
-            await self._restart(wrong)
+            await self._restart(wrong, refused=refused)
         elif not self.spec.enabled:
             self._machine.release_all()
             self._machine = None
@@ -342,20 +365,22 @@ class RecoveryRunner:
             self.changed()
             log.info("recovery is off")
 
-    async def _restart(self, wrong: str) -> None:
-        """Restart after the end of the thread: a few times, then it stays dead and `/livez` fails.
+    async def _restart(self, wrong: str, *, refused: bool) -> None:
+        """Restart after the end of the thread. After a few faults of its own it stays dead, and `/livez` fails.
 
-        kopf ends for good when its watch is refused. A server that has just started and has not read its roles refuses
-        it, as does a server after the definition of Migrations was deleted.
+        kopf also ends when the API server refuses its watch, for example after the definition of Migrations was
+        deleted. A restart of the process would not help there.
         """
         now = self.clock()
-        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN_SECONDS), now]
-        if len(self._deaths) > MAX_DEATHS:
+        self._deaths = [*(death for death in self._deaths if now - death[0] < DEATHS_WITHIN_SECONDS), (now, refused)]
+        faults = sum(not refused for _, refused in self._deaths)
+        if faults > MAX_DEATHS:
             self._dead = wrong
-            log.error("%s, for the %d. time: not restarting it", wrong, len(self._deaths))
+            log.error("%s, for the %d. time: not restarting it", wrong, faults)
             return
-        log.warning("%s; restarting it", wrong)
-        await self._pause(min(10.0, 2.0 ** len(self._deaths)))
+        pause = doubled(2.0, len(self._deaths), LONGEST_RESTART_SECONDS)
+        log.warning("%s; restarting it in %.0f s", wrong, pause)
+        await self._pause(pause)
         machine = self._machine
         assert machine is not None
         try:
@@ -395,6 +420,11 @@ class RecoveryRunner:
                         machine.migrations.gone(f"{namespace}/{name}", uid)
                     case MigrationsListed(keys):
                         self._read_unlisted(machine, keys)
+                    case WatchFailed():
+                        self._watch_failed(message, now)
+                    case WatchWorks(resource):
+                        if (seconds := self._unseen.setdefault(resource, Outage()).over(now)) is not None:
+                            log.warning("recovery sees changes of %s again after %.0f s", resource, seconds)
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
@@ -412,6 +442,14 @@ class RecoveryRunner:
         else:
             self._machine.migration_seen(migration, self.clock())
         self._wake.set()
+
+    def _watch_failed(self, failed: WatchFailed, now: float) -> None:
+        if not self._unseen.setdefault(failed.resource, Outage()).failed(now):
+            return
+        advice = f" (grant get, list and watch on {failed.resource} in the cluster)" if failed.code == 403 else ""
+        log.warning(
+            "recovery does not see changes of %s: %d %s%s", failed.resource, failed.code, failed.message, advice
+        )
 
     def _read_unlisted(self, machine: Recovery, listed: Collection[str]) -> None:
         """Read the known Migrations that a list lacks: they are gone, or were created after it."""

@@ -62,12 +62,12 @@ class Stray:
 class BreakWatch:
     """Break a watch after ``after`` events.
 
-    ``drop`` closes the connection. ``end`` ends the stream normally. ``expire`` sends a 410 and ends. ``truncate``
-    sends half a line and closes. ``silence`` stays connected and never sends anything again. ``repeat`` sends every
-    event twice, the second time as ADDED.
+    ``drop`` closes the connection. ``end`` ends the stream normally. ``expire`` sends a 410 and ends, ``fail`` a
+    500. ``truncate`` sends half a line and closes. ``silence`` stays connected and never sends anything again.
+    ``repeat`` sends every event twice, the second time as ADDED.
     """
 
-    how: Literal["drop", "end", "expire", "truncate", "silence", "repeat"]
+    how: Literal["drop", "end", "expire", "fail", "truncate", "silence", "repeat"]
     after: int = 0
 
 

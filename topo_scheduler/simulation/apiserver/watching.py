@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .encoding import Encoder, error_line
 from .errors import StatusError, expired
-from .faults import BreakWatch
+from .faults import BreakWatch, Refuse
 from .log import ObjectVersion, Watch
 
 _CHUNK_EVENTS = 500
@@ -94,6 +94,8 @@ class Stream:
                 raise StreamEnd(
                     intact + error_line(expired("too old resource version: injected fault").body), cut=False
                 )
+            case "fail":
+                raise StreamEnd(intact + error_line(Refuse(500).error().body), cut=False)
             case "end":
                 raise StreamEnd(intact, cut=False)
             case "repeat":
