@@ -18,12 +18,12 @@ rows = st.tuples(st.integers(-1, LEAVES - 1), st.integers(0, 9), st.integers(0, 
 
 
 def sums(table: Sequence[Row]) -> tuple[list[int], list[int]]:
-    """What the rows of each leaf have, and what is held of it."""
+    """What the rows of each leaf have, and what is held of it: of a row at most what it has."""
     has, holds = [0] * LEAVES, [0] * LEAVES
     for leaf, one, other in table:
         if leaf >= 0:
             has[leaf] += one
-            holds[leaf] += other
+            holds[leaf] += min(one, other)
     return has, holds
 
 
@@ -36,14 +36,14 @@ def test_sums_brought_up_to_date_are_those_counted_anew(before: list[Row], data:
     # Two resources, of which the second is summed.
     allocatable = grid([(7, has) for _, has, _ in after], 2)
     requested = grid([(5, holds) for _, _, holds in after], 2)
-    row_capacity, row_used = ints([has for _, has, _ in before]), ints([holds for _, _, holds in before])
-    row_free = row_capacity - row_used
+    row_capacity, row_used = ints([has for _, has, _ in before]), ints([min(has, holds) for _, has, holds in before])
+    row_free = ints([has - holds for _, has, holds in before])
     capacity, used = (ints(some) for some in sums(before))
     leaf_of_row = ints([leaf for leaf, _, _ in before])
     sum_again(allocatable, requested, 1, ints(changed), leaf_of_row, row_capacity, row_used, row_free, capacity, used)
     assert (capacity.tolist(), used.tolist()) == sums(after)
     assert row_capacity.tolist() == [has for _, has, _ in after]
-    assert row_used.tolist() == [holds for _, _, holds in after]
+    assert row_used.tolist() == [min(has, holds) for _, has, holds in after]
     assert row_free.tolist() == [has - holds for _, has, holds in after]
 
 

@@ -93,14 +93,15 @@ def sum_again(
     """
     for i in range(rows.shape[0]):
         row = rows[i]
-        new_capacity, new_used = allocatable[row, column], requested[row, column]
+        new_capacity = allocatable[row, column]
+        new_used = min(requested[row, column], new_capacity)
         leaf = leaf_of_row[row]
         if leaf >= 0:
             capacity[leaf] += new_capacity - row_capacity[row]
             used[leaf] += new_used - row_used[row]
         row_capacity[row] = new_capacity
         row_used[row] = new_used
-        row_free[row] = new_capacity - new_used
+        row_free[row] = new_capacity - requested[row, column]
 
 
 @kernel("void(int64[::1], int64[::1], int64[::1])")

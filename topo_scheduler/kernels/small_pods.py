@@ -323,7 +323,7 @@ def left_free(
     """
     for i in range(rows.shape[0]):
         row = rows[i]
-        gpus = 1000 * (allocatable[row, gpu_column] - requested[row, gpu_column])
+        gpus = 1000 * max(np.int64(0), allocatable[row, gpu_column] - requested[row, gpu_column])
         for d in range(free.shape[1]):
             if free[row, d] < 1000:
                 gpus += free[row, d]

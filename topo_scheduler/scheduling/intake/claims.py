@@ -6,6 +6,7 @@ the namespace could have got the same by requesting it, and never for more than 
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from topo_scheduler.api.annotations import (
     CHARGED_FRACTION,
@@ -37,6 +38,8 @@ from topo_scheduler.state.nodes.resources import (
 from topo_scheduler.state.pods.requests import pod_amounts
 
 _BY_ANNOTATION = (GPU, GPU_SHARE)
+MAX_CHARGE: Final = 2**48
+"""Most of a resource that one bound pod is charged: more than any node has. 32,767 times as much fits 64 bits."""
 
 
 class GpuClaims:
@@ -118,7 +121,8 @@ class GpuClaims:
         return self._with_annotated(pod, pod_amounts(ReadableResources(self._resources), pod), known)
 
     def _with_annotated(self, pod: Pod, amounts: dict[int, int], known: LedgerEntry | None) -> dict[int, int]:
-        """Add the GPUs that a pod has by its annotations."""
+        """Return what a pod is charged: its amounts, and the GPUs that it has by its annotations."""
+        amounts = {column: min(amount, MAX_CHARGE) for column, amount in amounts.items()}
         if amounts.get(GPU) or not self.may_be_ours(pod):
             return amounts
         if known is not None and known.node == pod.spec.node_name:

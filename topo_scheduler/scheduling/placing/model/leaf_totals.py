@@ -8,7 +8,10 @@ from topo_scheduler.state.topology.fabric import Layout
 
 
 class LeafTotals:
-    """Sums of one resource by leaf (int64[leaves]), updated from the change log."""
+    """Sums of one resource by leaf (int64[leaves]), updated from the change log.
+
+    Of a node, at most what it has counts as used: pods that name their node themselves may request any amount.
+    """
 
     def __init__(self, nodes: NodeTable, column: int) -> None:
         self._nodes = nodes
@@ -30,8 +33,9 @@ class LeafTotals:
         if self._layout != layout.generation or rows is None or len(rows) > 1024:
             self._layout = layout.generation
             self._row_capacity = np.ascontiguousarray(nodes.allocatable[:, self._column])
-            self._row_used = np.ascontiguousarray(nodes.requested[:, self._column])
-            self.free_by_row = self._row_capacity - self._row_used
+            requested = nodes.requested[:, self._column]
+            self._row_used = np.minimum(requested, self._row_capacity)
+            self.free_by_row = self._row_capacity - requested
             self.capacity = np.empty(len(layout.paths), np.int64)
             self.used = np.empty(len(layout.paths), np.int64)
             sum_ranges(self._row_capacity, layout.order, layout.offsets, self.capacity)
