@@ -2,9 +2,13 @@
 
 A machine's clock may be minutes off, or be set while the process runs, for example once the network is up. By such a
 clock, pods that end in seconds look as if their end were unknown, and others would be evicted in their place.
+
+Within a term the clock only advances, however the machine's clock is set. The term ends if it has drifted from the API
+server's: if that was set, if the machine was suspended, or if the API server gave no time when the term began.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -19,6 +23,10 @@ TOLERATED_SECONDS: Final = 2.0
 FRESH_SECONDS: Final = 10.0
 """Age of an answer from which on the scheduler asks again: the renewal of the Lease is younger."""
 TIMEOUT_SECONDS: Final = 2.0
+DRIFT_SECONDS: Final = 10.0
+"""Difference from which the clock of a term is wrong. A slow answer, or a busy event loop, may show some seconds."""
+DRIFTED_ANSWERS: Final = 6
+"""Answers in a row, a minute in all, that must agree: API servers behind one address may have different clocks."""
 
 
 async def server_time(client: Client, clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[], float]:
@@ -40,3 +48,26 @@ async def server_time(client: Client, clock: Callable[[], float], wall: Callable
         )
         epoch = server - clock()
     return lambda: epoch + clock()
+
+
+class Drift:
+    """Compares the clock of a term with the dates of answers."""
+
+    def __init__(self, client: Client, wall: Callable[[], float]) -> None:
+        """``wall`` returns the time of the term, in seconds since the epoch."""
+        self._server = client.server_clock
+        self._wall = wall
+        self._behind: deque[float] = deque(maxlen=DRIFTED_ANSWERS)
+
+    def seconds(self) -> float:
+        """Return by how much the term is behind the API server, negative if ahead; 0 unless enough answers agree.
+
+        Call it after each answer that is compared.
+        """
+        server = self._server.now()
+        if server is None:
+            return 0.0
+        self._behind.append(server - self._wall())
+        lowest, highest = min(self._behind), max(self._behind)
+        agree = len(self._behind) == DRIFTED_ANSWERS and highest - lowest <= TOLERATED_SECONDS
+        return self._behind[-1] if agree and (lowest > DRIFT_SECONDS or highest < -DRIFT_SECONDS) else 0.0

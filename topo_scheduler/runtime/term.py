@@ -54,6 +54,7 @@ from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.gpu_tables import GpuTableWork
 from topo_scheduler.runtime.handover import Handover
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
+from topo_scheduler.runtime.server_time import Drift
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkComplete
 from topo_scheduler.scheduling.intake.understand import Lineage
@@ -79,7 +80,7 @@ EXPLAIN_SECONDS: Final = 0.002
 EXPLAIN_DELAY_SECONDS: Final = 0.3
 """Maximum delay of explanations while binds are under way."""
 HISTORY_SECONDS: Final = 10.0
-"""Interval between checks that the API server still has the history that this term has seen, in seconds."""
+"""Interval between checks that the API server still has the history and the time of this term, in seconds."""
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
 """Maximum wait for the lists of workloads. A kind that is not served or not allowed must not delay all others."""
@@ -200,6 +201,7 @@ class Term:
         self._storage = {plural: Reflector(client, sink.resource, sink, clock=clock) for plural, sink in sinks.items()}
         self._reflectors |= self._storage
         self._fetching: set[tuple[str, OwnerReference]] = set()
+        self._drift = Drift(client, wall)
         self.devices = DeviceWatch(lambda: self.engine.world.inventory, clock)
         self._filled = asyncio.Event()
         self._draining = False
@@ -216,7 +218,8 @@ class Term:
     async def run(self, leading: asyncio.Event) -> None:
         """Schedule until cancelled, then wait for binds in flight. ``leading`` is set while the engine decides.
 
-        Returns by itself if the history of the API server was replaced: a new term must list everything.
+        Returns by itself if the history of the API server was replaced, or its time is another one: a new term must
+        list everything.
         """
         async with asyncio.TaskGroup() as background:
             self._group = background
@@ -261,13 +264,27 @@ class Term:
         await self.devices.run()
 
     async def _watch_history(self) -> None:
-        """End this term if etcd was restored from a backup: watches from before stay silent, and pods are unbound."""
+        """End this term if etcd was restored from a backup, or if its clock has drifted from the API server's.
+
+        After a restore, watches from before stay silent, and pods are unbound.
+        """
         await self._filled.wait()
         while not self._superseded:
             await asyncio.sleep(HISTORY_SECONDS)
             with suppress(KubeError):
-                self._superseded = await self._pods.is_ahead()
-        log.warning("the API server has an older state than this process has seen, as after a restore of etcd")
+                if await self._pods.is_ahead():
+                    self._supersede("the API server has an older state than this process has seen, as after a restore")
+                elif behind := self._drift.seconds():
+                    direction = "behind" if behind > 0 else "ahead of"
+                    self._supersede(
+                        f"the clock of this term is {abs(behind):.0f} s {direction} that of the API server; check the"
+                        " time synchronisation of both"
+                    )
+
+    def _supersede(self, why: str) -> None:
+        """Have another term follow this one."""
+        log.warning("%s: everything is listed again", why)
+        self._superseded = True
         self._wake.set()
 
     async def _fill(self) -> None:
