@@ -139,7 +139,7 @@ class _Watches:
             if not fruitless:
                 self._reports.seen(resource)
             self._fruitless[resource] = (fruitless + 1, clock())
-            response.content = _Lines(response.content, partial(self._read, resource))  # type: ignore[assignment]
+            response.content = _WatchLines(response.content, partial(self._read, resource))  # type: ignore[assignment]
         return response
 
     def _read(self, resource: str, line: bytes) -> bytes:
@@ -190,7 +190,7 @@ class _Identities:
             if listing:
                 self._read(_decode_once(response, await response.read()))
             else:
-                response.content = _Lines(response.content, readable)  # type: ignore[assignment]
+                response.content = _WatchLines(response.content, readable)  # type: ignore[assignment]
         return response
 
     def _read(self, page: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ class _Identities:
             self._keys.clear()
 
 
-class _Lines:
+class _WatchLines:
     """The lines of a watch. ``read`` returns a line as kopf gets it."""
 
     def __init__(self, content: StreamReader, read: Callable[[bytes], bytes]) -> None:
