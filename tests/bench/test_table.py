@@ -159,7 +159,7 @@ def test_verdicts_on_reliability_follow_the_figures(
 def test_verdicts_on_reservations_follow_the_streams() -> None:
     def verdicts(ratio: float, in_use_percent: float) -> list[bool]:
         row = {"ratio": ratio, "in_use_with_percent": in_use_percent, "in_use_without_percent": 95.0}
-        figures = {"full_leaves": {"streams": [row]}, "whole_fabric": {"streams": []}}
+        figures: dict[str, Json] = {"full_leaves": {"streams": [row]}, "whole_fabric": {"streams": []}}
         return [promise.kept for promise in reservation_promises(figures)]
 
     assert verdicts(0.5, 94.0) == [True, True]
