@@ -207,7 +207,9 @@ class PartiallyBoundGangs:
         if workload.partially_bound_since is not None or is_partially_bound(workload):
             self._seats.setdefault(workload.id, {})[member.uid] = None
             name = _seat(workload.id, member.uid)
-            self.nominations.put(Nomination(name, node, workload.priority, member.cls.amounts, None))
+            self.nominations.put(
+                Nomination(name, node, workload.priority, member.cls.amounts, None, workload.namespace)
+            )
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the nodes reserved for members of a workload, by the names of their nominations."""

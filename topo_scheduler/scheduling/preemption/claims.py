@@ -282,6 +282,7 @@ class PreemptionClaims:
                     workload.priority,
                     member.cls.amounts,
                     member.profile,
+                    workload.namespace,
                     plan.devices.get(member.uid, ()),
                 )
             )

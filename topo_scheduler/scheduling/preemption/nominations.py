@@ -11,7 +11,7 @@ from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.nodes.resources import PODS, Amounts, as_amounts
+from topo_scheduler.state.nodes.resources import GPU_SHARE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
@@ -19,14 +19,19 @@ from topo_scheduler.state.pods.requests import pod_amounts
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod and the node that it is nominated to. ``devices``: what its claims get there."""
+    """A pod and the node that it is nominated to. ``devices``: what its claims get there.
+
+    ``replaces`` is the uid of a pod that leaves. As long as that pod holds what it has, quotas count it instead.
+    """
 
     uid: str
     node: str
     priority: int
     amounts: Amounts
     profile: Profile | None
+    namespace: str
     devices: tuple[Allocation, ...] = ()
+    replaces: str = ""
 
 
 class Nominations:
@@ -42,6 +47,7 @@ class Nominations:
         self.stamp: Hashable = None
         """Identifies the set of nominations that is charged now; None if none is."""
         self._changes = 0
+        self._dropped_from: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -69,7 +75,24 @@ class Nominations:
         if known is not None:
             self.remove_charges()
             self._changes += 1
+            self._dropped_from[known.namespace] = None
             self._world.improve(known.node)
+
+    def take_dropped(self) -> Mapping[str, None]:
+        """Return the namespaces of nominations that were dropped since the last call."""
+        dropped, self._dropped_from = self._dropped_from, {}
+        return dropped
+
+    def promised(self, namespace: str) -> Iterator[tuple[int, Amounts]]:
+        """Yield row and amounts of the nominations of a namespace that are charged now, for its quotas."""
+        world = self._world
+        for row, nomination in self._counted.values():
+            leaving = world.ledger.get(nomination.replaces)
+            if nomination.namespace != namespace or (leaving is not None and leaving.row >= 0):
+                continue
+            yield row, nomination.amounts
+            if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
+                yield row, ((GPU_SHARE, gpus),)
 
     def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
         """Charge the nominations that count for a workload, and no others.
@@ -146,4 +169,5 @@ def nomination_of(pod: Pod, world: World) -> Nomination:
         pod.spec.priority,
         amounts,
         profile_of(world.pod_index, pod),
+        pod.metadata.namespace,
     )

@@ -1,10 +1,12 @@
 """Quotas: how much each namespace may hold, in the cluster or in one domain, and how much is left.
 
-All pods of the namespace that are bound or assumed count, no matter which scheduler bound them. A quota of a domain
+All pods of the namespace that are bound or assumed count, no matter which scheduler bound them. So do nominated pods
+and seats of replacements, for the workloads for which their room counts as taken. A quota of a domain
 keeps its own sums. The accounts report each change to it, and it corrects rows whose labels moved the node in or out.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +16,7 @@ import numpy as np
 from topo_scheduler.api.quantity import parse_exact
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import GPUS, Quota, matches
+from topo_scheduler.scheduling.preemption.nominations import Nominations
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
@@ -97,6 +100,7 @@ class Quotas:
         accounts: Accounts,
         domains: NamedDomains,
         claimed: ClaimedGpus,
+        nominations: Nominations,
     ) -> None:
         self._nodes = nodes
         self._resources = resources
@@ -104,6 +108,7 @@ class Quotas:
         self._accounts = accounts
         self._domains = domains
         self._claimed = claimed
+        self._nominations = nominations
         self._meters: list[_Meter] = []
         self._of: dict[str, tuple[_Meter, ...]] = {}
         self._labels_seen = (-1, -1)
@@ -147,7 +152,7 @@ class Quotas:
         for meter in meters:
             if meter.domain and not meter.inside.any():
                 continue  # no node lies in the domain, so the quota excludes no node
-            held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
+            held = self._held(namespace, meter)
             short, impossible = _short_columns(meter, held, groups)
             if not short:
                 continue
@@ -174,7 +179,7 @@ class Quotas:
             requested = sum(amount for row, amount in gpus if meter.contains(row))
             if limit is None or not requested:
                 continue
-            held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
+            held = self._held(namespace, meter)
             if requested > limit - _held_amount(held, GPU):
                 text = self._described(namespace, meter, GPU, _held_amount(held, GPU), requested)
                 return QuotaLack(text, meter.domain)
@@ -185,9 +190,26 @@ class Quotas:
         if self._meters:
             self._follow_labels()
         fallen, self._fallen = self._fallen, {}
+        for namespace in self._nominations.take_dropped():
+            if self._meters_of(namespace):
+                fallen[namespace] = None
         return fallen
 
     # ------------------------------------------------------------ inside
+
+    def _held(self, namespace: str, meter: _Meter) -> Mapping[int, int]:
+        """Return what counts for a quota now: what pods hold, and what is promised."""
+        held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
+        promised = self._promised(namespace, meter)
+        return promised + Counter(held) if promised else held
+
+    def _promised(self, namespace: str, meter: _Meter) -> Counter[int]:
+        """Return what a quota has promised to nominated pods and replacements."""
+        promised: Counter[int] = Counter()
+        for row, amounts in self._nominations.promised(namespace):
+            if meter.contains(row):
+                promised.update(dict(amounts))
+        return promised
 
     def _limits(self, quota: Quota) -> dict[int, int]:
         return {
@@ -250,7 +272,9 @@ class Quotas:
         limit = meter.limits[column]
         name = GPUS if column == GPU else self._resources.names[column]
         where = f" in {meter.domain}" if meter.domain else ""
-        amounts = f"{_readable(column, held)} of {_readable(column, limit)} {name} in use"
+        promised = _held_amount(self._promised(namespace, meter), column)
+        use = "in use or promised to nominated pods" if promised else "in use"
+        amounts = f"{_readable(column, held)} of {_readable(column, limit)} {name} {use}"
         requested_text = f"{_readable(column, requested)} more asked"
         never = ", which it can never grant" if requested > limit else ""
         return f"Quota of namespace {namespace}{where}: {amounts}, {requested_text}{never}."

@@ -7,6 +7,7 @@ from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
+from topo_scheduler.scheduling.preemption.nominations import Nominations
 from topo_scheduler.scheduling.queueing.quotas import MAX_NAMESPACES, Group, QuotaLack, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
@@ -19,11 +20,11 @@ from topo_scheduler.state.pods.workloads import Member
 class Sharing:
     """Puts caps on classes. It does no work while the configuration has neither quotas nor access to domains."""
 
-    def __init__(self, world: World, spec: TopologySpec) -> None:
+    def __init__(self, world: World, spec: TopologySpec, nominations: Nominations) -> None:
         self._domains: NamedDomains = world.domains
         self._nodes = world.nodes
         self._quotas = Quotas(
-            world.nodes, world.resources, world.ledger, world.accounts, world.domains, world.claimed_gpus
+            world.nodes, world.resources, world.ledger, world.accounts, world.domains, world.claimed_gpus, nominations
         )
         self._claimed = world.claimed_gpus
         self._access: tuple[DomainAccess, ...] = ()

@@ -91,7 +91,10 @@ class Replacements:
             if id_ not in self._seats:
                 self._seats[id_] = seat
                 devices = (seat_allocation(seat.devices),) if seat.devices else ()
-                self._nominations.put(Nomination(id_, seat.node, seat.priority, self._amounts(seat), None, devices))
+                amounts = self._amounts(seat)
+                self._nominations.put(
+                    Nomination(id_, seat.node, seat.priority, amounts, None, seat.namespace, devices, seat.pod)
+                )
 
     def gpus(self) -> dict[str, int]:
         """Return how many GPUs are reserved on each node that has seats with any."""

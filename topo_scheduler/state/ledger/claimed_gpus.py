@@ -120,9 +120,12 @@ class ClaimedGpus:
             choices: what was chosen for its claims.
         """
         new = [(choice.allocation, choice.made is not None) for choice in choices if choice.allocation is not None]
-        made = sum(self.gpus_of(allocation) for allocation, is_made in new if is_made)
         other = sum(self.gpus_of(allocation) for allocation, is_made in new if not is_made)
-        return other + max(0, made - _total(amounts))
+        return other + self.beyond(amounts, [allocation for allocation, is_made in new if is_made])
+
+    def beyond(self, amounts: Amounts, allocations: Iterable[Allocation]) -> int:
+        """Return how many GPUs allocations have beyond what their pod requests, in thousandths."""
+        return max(0, sum(map(self.gpus_of, allocations)) - _total(amounts))
 
     def of_pod(self, uid: str) -> int:
         """Return how many GPUs the claims of a pod have, in thousandths; its part of those that it shares."""
