@@ -102,6 +102,9 @@ def test_a_pod_that_can_not_be_read_has_no_node_and_the_reason(tmp_path: Path) -
         ('{"items": [{"kind": "Pod", "metadata": {"name": "p"}, "spec": 3}]}', "pending: p: Expected `object`"),
         ('{"nodes": [{"metadata": {"name": 7}}]}', "nodes: 7: Expected `str`"),
         ('{"pending": [{"metadata": {"name": "p", "namespace": "n"}, "spec": 1}]}', "pending: n/p: Expected `object`"),
+        ('{"nodes": [{"metadata": {"name": 7}}]}', "correct the object, or leave it out"),
+        ('{"items": [{"kind": {"a": 1}}, {"kind": "Node", "metadata": {"name": 7}}]}', "nodes: 7: Expected `str`"),
+        (r'{"resourceClaims": [{"metadata": {"name": "c", "labels": {"a": "\ud800"}}}]}', "resourceClaims: c: 'utf-8'"),
     ],
 )
 def test_what_can_not_be_read_is_named(tmp_path: Path, content: str, says: str) -> None:

@@ -594,6 +594,20 @@ def test_lines_that_make_no_sense(tmp_path: Path) -> None:
             replay(copy)
 
 
+def test_a_call_and_an_answer_that_were_changed(tmp_path: Path) -> None:
+    record(tmp_path, three_gangs)
+    lines = lines_of(segment(tmp_path))
+    rewrite(segment(tmp_path), [*lines[:2], {}, *lines[2:]])
+    with pytest.raises(RecordError, match="call 2: there is no call named ''; it is damaged"):
+        replay(tmp_path)
+    changed = next(fields for line in lines for kind, fields in line.get("out", ()) if kind == "Bind")
+    changed["pod"] = [[]]
+    rewrite(segment(tmp_path), lines)
+    first = replay(tmp_path).first
+    assert first is not None
+    assert (first.field, first.workload) == ("Bind.pod", "")
+
+
 class Evil:
     ran: ClassVar[list[str]] = []
 

@@ -27,6 +27,8 @@ from topo_scheduler.state.pods.selectors import SelectorError
 
 T = TypeVar("T", bound="msgspec.Struct")
 
+_REMEDY: Final = "correct the object, or leave it out"
+
 KEYS: Final = tuple(SNAPSHOT_KEYS)
 _KEY_OF_KIND: Final = {kind: key for key, (_, kind) in SNAPSHOT_KEYS.items() if kind != "Pod"}
 """Key of the snapshot for each kind of object in a ``List``; a Pod without a node is pending."""
@@ -78,7 +80,7 @@ def read_snapshot(path: Path) -> Mapping[str, Any]:
 def _by_kind(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
     snapshot: dict[str, list[Any]] = {key: [] for key in KEYS}
     for item in listed["items"]:
-        kind = item.get("kind", "") if isinstance(item, Mapping) else ""
+        kind = str(item.get("kind", "")) if isinstance(item, Mapping) else ""
         if kind == "Pod":
             spec = item.get("spec")
             has_node = isinstance(spec, Mapping) and spec.get("nodeName")
@@ -173,12 +175,26 @@ def _objects(snapshot: Mapping[str, Any], key: str, kind: type[T]) -> Iterator[T
         raise SnapshotError(f"{key}: expected a list of objects, found {type(items).__name__}")
     for item in items:
         try:
+            _check_text(item)
             obj = msgspec.convert(without_nulls(item), kind)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
             metadata = item.get("metadata") if isinstance(item, Mapping) else None
             names = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
             name = "/".join(str(part) for part in names if part)
-            raise SnapshotError(f"{key}: {name or 'an object without a name'}: {error}") from error
+            raise SnapshotError(f"{key}: {name or 'an object without a name'}: {error}; {_REMEDY}") from error
         if isinstance(obj, Pod) and not obj.metadata.uid:
             obj.metadata.uid = f"{obj.metadata.namespace}/{obj.metadata.name}"
         yield obj
+
+
+def _check_text(value: object) -> None:
+    """Raise UnicodeEncodeError if a string has half of a surrogate pair, which JSON and YAML can escape."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, Mapping):
+        for name, field in value.items():
+            _check_text(name)
+            _check_text(field)
+    elif isinstance(value, list):
+        for item in value:
+            _check_text(item)

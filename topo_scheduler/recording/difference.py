@@ -31,11 +31,13 @@ def first_difference(recorded: Out, replayed: Out) -> tuple[str, str, str, str] 
 
 def subject(fields: Any) -> str:
     """Return the namespace and name of the object of an instruction."""
+    for name in ("decision", "bind", "pod"):
+        if isinstance(fields, dict):
+            fields = fields.get(name) or fields
     if not isinstance(fields, dict):
-        return ""
-    inner = fields.get("decision") or fields.get("pod") or fields.get("bind", {}).get("pod") or fields
-    name = inner.get("name", "")
-    return f"{inner['namespace']}/{name}" if inner.get("namespace") else str(name)
+        return ""  # the record was changed
+    name = fields.get("name", "")
+    return f"{fields['namespace']}/{name}" if fields.get("namespace") else str(name)
 
 
 def _inside(recorded: Any, replayed: Any, path: str) -> tuple[str, Any, Any]:

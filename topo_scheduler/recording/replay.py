@@ -226,7 +226,9 @@ def _repeat(run: _ReplayRun, segment: Segment, report: Report) -> bool:
         number += 1
         try:
             arguments = decode_arguments(line.call, line.args)
-        except (msgspec.MsgspecError, KeyError) as error:
+        except KeyError as error:
+            raise damaged(segment.reader, f"call {number}: there is no call named {error}") from error
+        except msgspec.MsgspecError as error:
             raise damaged(segment.reader, f"call {number}, {line.call}: {error}") from error
         difference = run.repeat(line, arguments)
         if difference is not None:

@@ -228,6 +228,8 @@ def _flat(path: Path, obj: object, lines: _ItemLines | list[int], line: int = 1)
         return
     if isinstance(lines, _ItemLines):
         line = lines.line_of(obj)
+    if not isinstance(metadata := obj.get("metadata") or {}, dict):
+        raise wrong(path, line, f"{obj.get('kind') or 'object'}: metadata is {_described(metadata)}", _REMEDY)
     yield Document(obj, path, line)
 
 

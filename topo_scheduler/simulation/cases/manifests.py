@@ -59,7 +59,9 @@ def read_manifests(
     documents = deduplicated(split_snapshots(documents))
     # The seed of generated names and uids comes from these objects, so that other inputs get other names.
     expander = Expander(
-        crc32("\n".join(f"{document.path.name} {document.description}" for document in documents).encode())
+        crc32(
+            "\n".join(f"{document.path.name} {document.description}" for document in documents).encode(errors="replace")
+        )
     )
     for obj in (*(document.obj for document in documents if document.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)
