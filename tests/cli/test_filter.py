@@ -116,6 +116,14 @@ def test_what_can_not_be_read_is_named(tmp_path: Path, content: str, says: str) 
     assert "Traceback" not in result.output
 
 
+def test_a_snapshot_without_pending_pods_says_so(tmp_path: Path) -> None:
+    raw_list = {"kind": "PodList", "items": [{"metadata": {"name": "p"}}]}  # as `kubectl get --raw` prints it
+    for content in ({**SNAPSHOT, "pending": []}, raw_list):
+        result = run("filter", "--snapshot", written(tmp_path, content))
+        assert result.exit_code == 0
+        assert "no pod is pending" in result.stdout
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = run("filter", "--snapshot", str(tmp_path / "none.json"))
     assert result.exit_code == 2

@@ -33,6 +33,8 @@ def command(path: Path, output: str) -> None:
     if output == "json":
         click.echo(json.dumps({"feasible": answer.feasible, "reasons": answer.reasons}, indent=2))
         return
+    if not answer.feasible:
+        say(f"{path}: no pod is pending; a pod with a node is not filtered, nor is an object without a kind")
     for pod, nodes in answer.feasible.items():
         say(f"{pod}: {len(nodes)} of {len(nodes) + len(answer.reasons[pod])} nodes")
         for node in nodes:
