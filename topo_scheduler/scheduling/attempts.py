@@ -38,7 +38,7 @@ from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.gpu_rules import device_score_of
 from topo_scheduler.scheduling.rules.interpod_filters import Position, looks_around
 from topo_scheduler.scheduling.rules.numa import rejecting_node
-from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
+from topo_scheduler.scheduling.rules.volume_choice import volumes_of_members
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
@@ -170,7 +170,8 @@ class Attempts:
                     )
                 else:
                     try:
-                        volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
+                        volumes = volumes_of_members(self.planner.around, groups, outcome.rows)
+                        claims = self._claims(groups, outcome)
                         if len(groups) > 1:
                             self._check_numa_zones(groups, outcome)
                         exceeded = self.lack_of_devices(workload.namespace, groups, outcome, claims) if claims else None
@@ -323,7 +324,8 @@ class Attempts:
         if placement is None:
             return None
         try:
-            volumes, claims = self._volumes(groups, placement), self._claims(groups, placement)
+            volumes = volumes_of_members(self.planner.around, groups, placement.rows)
+            claims = self._claims(groups, placement)
             if len(groups) > 1:
                 self._check_numa_zones(groups, placement)
             if self.lack_of_devices(workload.namespace, groups, placement, claims) is not None:
@@ -388,23 +390,6 @@ class Attempts:
             *(row for rows in placement.rows for row in rows),
             *(row_of[node] for node in running if node in row_of),
         ]
-
-    def _volumes(
-        self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement
-    ) -> dict[str, tuple[VolumeChoice, ...]]:
-        """Return the volume choices of each member with claims, by uid.
-
-        Raises:
-            ClaimError: the claims can't get their volumes on these nodes.
-        """
-        seats: dict[str, Seated] = {}
-        for (cls, members), rows in zip(groups, placement.rows, strict=True):
-            constraints = cls.constraints
-            if constraints is not None and (constraints.claims or constraints.disks):
-                seats |= {m.uid: (constraints, row, m.profile) for m, row in zip(members, rows, strict=True)}
-        if not seats:
-            return {}
-        return dict(zip(seats, choose_volumes(self.planner.around, list(seats.values())), strict=True))
 
     def _claims(
         self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement

@@ -707,7 +707,7 @@ class Preempting:
         if not candidates.pods and not candidates.leaving and not of_classes:
             return None
         if not of_classes:
-            return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+            return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares(), groups)
 
         def permits(devices: ChosenDevices, placement: Placement) -> bool:
             return self._attempts.lack_of_devices(namespace, groups, placement, devices) is None

@@ -45,6 +45,8 @@ from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.scheduling.rules.numa import rejecting_node
+from topo_scheduler.scheduling.rules.volume_choice import volumes_of_members
+from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.topology.fabric import Layout
 
@@ -89,7 +91,7 @@ def plan_preemption(
         candidates: the pods that may be evicted for it.
         now: seconds.
         shares: what reservations take of the room that candidates leave.
-        groups: the members by class, as in the query, for the devices of their claims.
+        groups: the members by class, as in the query, for their volumes and devices.
         stuck: claims that Kubernetes has not deallocated in time; the plan does not wait for them.
         permits: whether quotas permit these devices on the nodes of a placement.
 
@@ -190,6 +192,10 @@ def _try(
     placed = [(cls, rows) for (cls, _), rows in zip(ask.groups, placement.rows, strict=True)]
     if len(placed) > 1 and rejecting_node(trial.planner.around, placed):
         return None
+    try:
+        volumes_of_members(trial.planner.around, groups, placement.rows if groups else ())
+    except ClaimError:
+        return None  # each member alone could have its volumes there
     devices: ChosenDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):
         devices = choose_freed(trial.planner, groups, placement.rows)

@@ -20,8 +20,10 @@ from topo_scheduler.scheduling.rules.volumes import (
     options_for,
 )
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.workloads import Member
 from topo_scheduler.state.storage.storage_objects import (
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
@@ -36,6 +38,24 @@ from topo_scheduler.state.storage.storage_objects import (
 
 Seated = tuple[Constraints, int, Profile | None]
 """Constraints of a pod, its row, and what other pods see of it."""
+
+
+def volumes_of_members(
+    context: FilterContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], rows: Sequence[Sequence[int]]
+) -> dict[str, tuple[VolumeChoice, ...]]:
+    """Return the volume choices of each member with volumes, by uid. ``rows`` has the row of each member by group.
+
+    Raises:
+        ClaimError: the claims can't get their volumes on these nodes.
+    """
+    seats: dict[str, Seated] = {}
+    for (cls, members), rows_of_group in zip(groups, rows, strict=True):
+        constraints = cls.constraints
+        if constraints is not None and (constraints.claims or constraints.disks):
+            seats |= {m.uid: (constraints, row, m.profile) for m, row in zip(members, rows_of_group, strict=True)}
+    if not seats:
+        return {}
+    return dict(zip(seats, choose_volumes(context, list(seats.values())), strict=True))
 
 
 def choose_volumes(context: FilterContext, placed_pods: Sequence[Seated]) -> list[tuple[VolumeChoice, ...]]:
