@@ -289,7 +289,7 @@ class Cluster:
             await asyncio.sleep(0.05)
 
     async def describe(self) -> str:
-        """What a person would look at first: nodes, pods, and what was said of those that wait. Ended pods come last."""
+        """What a person would look at first: nodes, pods (ended ones last), and what those that wait were told."""
         lines = ["pods:"]
         try:
             events = await self.api.list("events", None)
