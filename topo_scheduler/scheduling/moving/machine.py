@@ -306,7 +306,9 @@ class Moving:
             yield
             if not unmoved(self._world, candidates):
                 return None, 0, GONE
-            steps = plan_moves(self._attempts.planner, ask, layout, candidates, self.again, now, max_moves, profiles)
+            steps = plan_moves(
+                self._attempts.planner, ask, layout, candidates, self.again, now, max_moves, profiles, groups
+            )
             with self._world.nothing_kept():
                 self._preempting.count_for(workload)
                 next(steps, None)

@@ -26,12 +26,14 @@ from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, SHUT, WHOLE, Candidate, Candidates, VictimGang
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.scheduling.rules.volume_choice import have_volumes
 from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
+from topo_scheduler.state.pods.workloads import Member
 from topo_scheduler.state.topology.fabric import Layout
 
 EXHAUSTIVE_CANDIDATES: Final = 10
@@ -92,6 +94,7 @@ def plan_moves(
     now: float,
     max_moves: int,
     profiles: Sequence[Sequence[Profile | None]] = (),
+    groups: Sequence[tuple[PodClass, Sequence[Member]]] = (),
 ) -> Generator[None, None, MovePlan | None]:
     """Choose the pods to move. Yields after each part of the work. The first part makes a copy of the state.
 
@@ -104,6 +107,7 @@ def plan_moves(
         now: time in seconds.
         max_moves: pods that may move at most.
         profiles: profile of each member of each group of the query, if they matter to pods that move; else empty.
+        groups: the members by class, as in the query, for their volumes.
 
     Returns:
         None if there is no such set, or the search found none.
@@ -130,7 +134,7 @@ def plan_moves(
         try:
             placement = trial.place(ask)
             yield
-            if placement is None:
+            if placement is None or (groups and not have_volumes(trial.planner.around, groups, placement.rows)):
                 continue
             member_candidates = as_candidates(ask, placement, profiles)
             trial.restore(member_candidates)

@@ -45,8 +45,7 @@ from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.scheduling.rules.numa import rejecting_node
-from topo_scheduler.scheduling.rules.volume_choice import volumes_of_members
-from topo_scheduler.scheduling.rules.volume_limits import ClaimError
+from topo_scheduler.scheduling.rules.volume_choice import have_volumes
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.topology.fabric import Layout
 
@@ -192,10 +191,8 @@ def _try(
     placed = [(cls, rows) for (cls, _), rows in zip(ask.groups, placement.rows, strict=True)]
     if len(placed) > 1 and rejecting_node(trial.planner.around, placed):
         return None
-    try:
-        volumes_of_members(trial.planner.around, groups, placement.rows if groups else ())
-    except ClaimError:
-        return None  # each member alone could have its volumes there
+    if groups and not have_volumes(trial.planner.around, groups, placement.rows):
+        return None
     devices: ChosenDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):
         devices = choose_freed(trial.planner, groups, placement.rows)

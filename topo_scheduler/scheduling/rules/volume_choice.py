@@ -58,6 +58,17 @@ def volumes_of_members(
     return dict(zip(seats, choose_volumes(context, list(seats.values())), strict=True))
 
 
+def have_volumes(
+    context: FilterContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], rows: Sequence[Sequence[int]]
+) -> bool:
+    """Return whether members can have their volumes together; each alone may have them. See `volumes_of_members`."""
+    try:
+        volumes_of_members(context, groups, rows)
+    except ClaimError:
+        return False
+    return True
+
+
 def choose_volumes(context: FilterContext, placed_pods: Sequence[Seated]) -> list[tuple[VolumeChoice, ...]]:
     """Return for each pod the volumes of its claims with delayed binding.
 
