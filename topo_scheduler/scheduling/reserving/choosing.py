@@ -101,7 +101,7 @@ class Choosing:
             try:
                 ask = self._attempts.ask_by_now(workload, groups, layout, now)
                 usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
-                counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
+                counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now, groups)
             finally:
                 self._holds.remove_charges()
         taken = self._world.nodes.capacity_changes.position

@@ -22,10 +22,12 @@ import numpy as np
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.preemption.freed_devices import Groups
 from topo_scheduler.scheduling.preemption.regions import regions_for
 from topo_scheduler.scheduling.preemption.trial import DepartingPods, Trial, leaving_in_order
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.scheduling.rules.volume_choice import have_volumes
 from topo_scheduler.state.nodes.resources import GPU, amount_in
 from topo_scheduler.state.topology.fabric import Layout
 
@@ -58,7 +60,7 @@ class Prospect:
 class CountingPlanner:
     """The planner on a copy of the current state; counts its calls."""
 
-    def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float) -> None:
+    def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float, groups: Groups = ()) -> None:
         """Copy what pods hold. The rest of the planner's state is shared, and must not change as long as this is used.
 
         Args:
@@ -66,7 +68,9 @@ class CountingPlanner:
             ask: the placement query that has no room.
             layout: the fabric.
             now: seconds.
+            groups: the members by class, as in the query, for their volumes.
         """
+        self._groups = groups
         neighbours = any(looks_around(cls) for cls, _ in ask.groups)
         devices = any(cls.claims for cls, _ in ask.groups)
         self.trial = Trial(planner, layout, now, neighbours=neighbours, devices=devices)
@@ -78,9 +82,12 @@ class CountingPlanner:
         self.left = max(8, 240 // max(1, ask.members)) if constrained else MAX_TRIALS
 
     def place(self) -> Placement | None:
-        """Return where the workload would go."""
+        """Return where the workload would go, with volumes for all of its members."""
         self.left -= 1
-        return self.trial.place(self.ask)
+        placement = self.trial.place(self.ask)
+        if placement is not None and self._groups:
+            return placement if have_volumes(self.trial.planner.around, self._groups, placement.rows) else None
+        return placement
 
     def first(
         self, leaving: DepartingPods, cuts: Sequence[int], placement: Placement
