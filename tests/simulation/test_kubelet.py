@@ -241,6 +241,19 @@ async def test_a_name_is_used_again_on_another_node(cluster: Cluster) -> None:
     assert cluster.phases() == {"a": "Succeeded"}
 
 
+async def test_a_bound_pod_that_is_replaced_at_once_is_not_run(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.store.create("pods", pod("a", gpu=1))
+    cluster.bind("a")
+    cluster.store.delete("pods", "a", "default", DeleteOptions(grace=0))
+    cluster.store.create("pods", pod("a", gpu=1))
+    await cluster.settle()
+    assert cluster.phases() == {"a": "Pending"}
+    assert cluster.kubelet.used("node-1") == {}
+    assert not caplog.records
+
+
 # Nodes
 
 

@@ -166,9 +166,10 @@ class Kubelet(ReconcileLoop[Key]):
     def _tend(self, key: Key) -> None:
         """Advance a bound pod, and set a timer for its next step."""
         record = self._store.find("pods", *key.address)
-        if record is None:
+        name = spec(record.obj).get("nodeName") if record is not None else None
+        if record is None or not name:  # deleted, or created again by its controller
             return
-        node = self._node(spec(record.obj)["nodeName"])
+        node = self._node(name)
         node.keys[key] = None
         if not node.responsive:
             return
