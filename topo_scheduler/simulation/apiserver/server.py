@@ -11,6 +11,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -250,20 +251,19 @@ class EmbeddedAPIServer:
 
     async def _stream(self, request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": _JSON})
-        await response.prepare(request)
-        self.streams.add(stream)
-        try:
-            async for piece in stream.pieces():
-                if piece:
-                    await response.write(piece)
-        except StreamEnd as over:
-            await response.write(over.last)
-            if over.cut:
-                return _cut(request)
-        except ConnectionError:
-            pass  # the client has disconnected
-        finally:
-            self.streams.discard(stream)
+        with suppress(ConnectionError):  # the client has disconnected
+            await response.prepare(request)
+            self.streams.add(stream)
+            try:
+                async for piece in stream.pieces():
+                    if piece:
+                        await response.write(piece)
+            except StreamEnd as over:
+                await response.write(over.last)
+                if over.cut:
+                    return _cut(request)
+            finally:
+                self.streams.discard(stream)
         return response
 
 
