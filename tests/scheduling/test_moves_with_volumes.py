@@ -5,6 +5,8 @@ import pytest
 from tests.scheduling.repair_moves import REPAIR_ONLY, moves_by_pod, plan_moves, replicated_pod, run_on
 from tests.scheduling.storage import LOCAL, StorageDriver, claim, using, volume, zoned
 
+pytestmark = pytest.mark.unrecorded
+
 
 @pytest.mark.parametrize("volumes", [1, 2])
 def test_pods_move_for_a_gang_only_if_each_member_has_a_volume(volumes: int) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.scheduling.storage import LOCAL, StorageDriver, claim, using, volume, zoned
 
+pytestmark = pytest.mark.unrecorded
+
 
 @pytest.mark.parametrize("volumes", [1, 2])
 def test_pods_are_evicted_for_a_gang_only_if_each_member_has_a_volume(volumes: int) -> None:

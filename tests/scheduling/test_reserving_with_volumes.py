@@ -8,6 +8,8 @@ from tests.scheduling.repair_moves import replicated_pod, run_on
 from tests.scheduling.running_pods import with_duration
 from tests.scheduling.storage import LOCAL, StorageDriver, claim, using, volume, zoned
 
+pytestmark = pytest.mark.unrecorded
+
 
 @pytest.mark.parametrize("volumes", [1, 2])
 def test_nodes_are_held_for_a_gang_only_if_each_member_has_a_volume(volumes: int) -> None:
