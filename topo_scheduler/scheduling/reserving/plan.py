@@ -60,7 +60,7 @@ class Prospect:
 class CountingPlanner:
     """The planner on a copy of the current state; counts its calls."""
 
-    def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float, groups: Groups = ()) -> None:
+    def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float, groups: Groups) -> None:
         """Copy what pods hold. The rest of the planner's state is shared, and must not change as long as this is used.
 
         Args:
@@ -85,8 +85,8 @@ class CountingPlanner:
         """Return where the workload would go, with volumes for all of its members."""
         self.left -= 1
         placement = self.trial.place(self.ask)
-        if placement is not None and self._groups:
-            return placement if have_volumes(self.trial.planner.around, self._groups, placement.rows) else None
+        if placement is None or not have_volumes(self.trial.planner.around, self._groups, placement.rows):
+            return None
         return placement
 
     def first(
