@@ -191,6 +191,34 @@ async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, wa
     assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
 
 
+async def test_the_first_error_is_told_not_those_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect() -> Connection:
+        return Connection("http://127.0.0.1:1")
+
+    async def fails() -> None:
+        raise RuntimeError("the cause")
+
+    async def follows() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("what follows")
+
+    async def spawn_tasks(**_: Any) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(follows()) for _ in range(20)]
+        await asyncio.sleep(0)  # all wait when the first one fails
+        return [*tasks, asyncio.create_task(fails())]
+
+    monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
+    woken = asyncio.Event()
+    watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
+    watcher.start()
+    async with asyncio.timeout(15):
+        await woken.wait()
+    await asyncio.to_thread(_join)
+    assert watcher.wrong().endswith("has ended: RuntimeError: the cause")
+
+
 async def test_a_watch_that_is_cancelled_while_it_is_opened_does_not_keep_the_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

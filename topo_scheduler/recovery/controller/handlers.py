@@ -223,6 +223,9 @@ class Watcher:
             standalone=True,
             stop_flag=self._stop,
         )
+        errors: list[BaseException] = []
+        for task in tasks:
+            task.add_done_callback(lambda task: errors.extend(_error(task)))
         serving = asyncio.ensure_future(kopf.run_tasks(tasks, ignored=own))
         await asyncio.wait({serving, ready, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         # kopf only warns, and would never watch Migrations whose definition appears a moment later.
@@ -235,6 +238,9 @@ class Watcher:
             self._stop.set()
         try:
             await _ended(serving, tasks, {*own, serving})
+        except Exception as error:
+            # The first one: kopf raises any, and the other watches fail only because their session is closed.
+            raise next(iter(errors), error) from None
         finally:
             # Always: kopf waits for this flag in a thread. As long as it does, the event loop can't close, and nothing
             # notices that this thread has ended.
@@ -315,6 +321,11 @@ async def _ended(
                 task.cancel()
         await asyncio.wait({serving}, timeout=1.0)
     await serving
+
+
+def _error(task: asyncio.Task[Any]) -> list[BaseException]:
+    error = None if task.cancelled() else task.exception()
+    return [] if error is None else [error]
 
 
 def _settings(kopf: Any) -> Any:
