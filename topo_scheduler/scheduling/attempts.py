@@ -43,7 +43,7 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
 from topo_scheduler.state.topology.fabric import Layout, Path
 from topo_scheduler.state.topology.topology_merge import crossed, leaves_in
@@ -240,9 +240,7 @@ class Attempts:
             domain = self._domains[key] = _find_domain(name, layout)
         return domain
 
-    def groups(
-        self, workload: Workload, members: Sequence[Member]
-    ) -> tuple[list[tuple[PodClass, list[Member]]], str, bool]:
+    def groups(self, workload: Workload, members: Sequence[Member]) -> tuple[MembersByClass, str, bool]:
         """Return the members by their current class, the most demanding class first.
 
         Also return what a quota lacks for them, and whether it can never allow so many. See `Sharing.bound`.
@@ -259,7 +257,7 @@ class Attempts:
     def ask(
         self,
         workload: Workload,
-        groups: Sequence[tuple[PodClass, list[Member]]],
+        groups: MembersByClass,
         siblings: Sequence[int],
         layout: Layout,
     ) -> PlacementQuery:
@@ -293,9 +291,7 @@ class Attempts:
             woven=layout.woven,
         )
 
-    def ask_by_now(
-        self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], layout: Layout, now: float
-    ) -> PlacementQuery:
+    def ask_by_now(self, workload: Workload, groups: MembersByClass, layout: Layout, now: float) -> PlacementQuery:
         """Return the query of a pending workload without room, at its level as ``relax-after`` has relaxed it.
 
         Raises:
@@ -310,7 +306,7 @@ class Attempts:
     def _in_seats(
         self,
         workload: Workload,
-        groups: Sequence[tuple[PodClass, list[Member]]],
+        groups: MembersByClass,
         ask: PlacementQuery,
         layout: Layout,
         now: float,
@@ -356,9 +352,7 @@ class Attempts:
     def _limits(self, ask: PlacementQuery) -> SizeRuleLimits:
         return self.planner.limits_for(ask)
 
-    def _demands(
-        self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], running: int
-    ) -> tuple[Demand, ...]:
+    def _demands(self, workload: Workload, groups: MembersByClass, running: int) -> tuple[Demand, ...]:
         rules = self.planner.policy.rules
         if not rules:
             return ()
@@ -391,9 +385,7 @@ class Attempts:
             *(row_of[node] for node in running if node in row_of),
         ]
 
-    def _claims(
-        self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement
-    ) -> dict[str, tuple[ClaimChoice, ...]]:
+    def _claims(self, groups: MembersByClass, placement: Placement) -> dict[str, tuple[ClaimChoice, ...]]:
         """Return the devices of each member with resource claims, by uid.
 
         Raises:
@@ -411,7 +403,7 @@ class Attempts:
         chosen = choose_devices(devices, list(placed.values()), self.planner.around.gpu_sets)
         return dict(zip(placed, chosen, strict=True))
 
-    def _check_numa_zones(self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement) -> None:
+    def _check_numa_zones(self, groups: MembersByClass, placement: Placement) -> None:
         """Check members of different classes that share nodes; those of one class were counted together.
 
         Raises:
@@ -424,7 +416,7 @@ class Attempts:
     def lack_of_devices(
         self,
         namespace: str,
-        groups: Sequence[tuple[PodClass, Sequence[Member]]],
+        groups: MembersByClass,
         placement: Placement,
         claims: Mapping[str, tuple[ClaimChoice, ...]],
     ) -> QuotaLack | None:
@@ -454,7 +446,7 @@ class Attempts:
     def _placed(
         self,
         workload: Workload,
-        groups: Sequence[tuple[PodClass, list[Member]]],
+        groups: MembersByClass,
         ask: PlacementQuery,
         placement: Placement,
         layout: Layout,
@@ -531,7 +523,7 @@ def on_spares(cls: PodClass) -> PodClass:
     return replace(cls, ordinary=False) if cls.ordinary else cls
 
 
-def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:
+def members_of(groups: MembersByClass) -> list[Member]:
     """Return the members of all groups."""
     return [member for _, members in groups for member in members]
 

@@ -13,7 +13,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.plan import MovePlan
-from topo_scheduler.scheduling.moving.replacement_query import Groups, replacement_query
+from topo_scheduler.scheduling.moving.replacement_query import replacement_query
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, candidates_below
@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.time_slicing import Parts
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import GPU, Amounts
-from topo_scheduler.state.pods.workloads import Member, Workload
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload
 from topo_scheduler.state.topology.fabric import Layout, Path
 
 
@@ -174,7 +174,7 @@ class PlanningView:
 
     def replacement_query(
         self, workload: Workload, members: Sequence[Member], rows: Sequence[int]
-    ) -> tuple[Groups, PlacementQuery]:
+    ) -> tuple[MembersByClass, PlacementQuery]:
         """Return groups and query for bound members of a workload, as they are once they have left these rows.
 
         Raises:
@@ -184,7 +184,7 @@ class PlanningView:
 
     def gang_query(
         self, workload: Workload, members: Sequence[Member], now: float
-    ) -> tuple[Groups, PlacementQuery] | None:
+    ) -> tuple[MembersByClass, PlacementQuery] | None:
         """Return groups and query for pending members of a gang; None if a quota never allows so many.
 
         Raises:

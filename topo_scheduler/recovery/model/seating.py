@@ -15,7 +15,6 @@ from topo_scheduler.api.migrations import Move, SeatDevice
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.freed_devices import NominatedDevices, choose_freed, nominated
 from topo_scheduler.scheduling.preemption.trial import Trial
@@ -27,7 +26,7 @@ from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.victim_info import VictimInfo
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
 from topo_scheduler.state.topology.fabric import Path
 
 _UNKNOWN_OCCUPANT: Final = VictimInfo("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
@@ -206,7 +205,7 @@ def place_group(view: SchedulerView, trial: Trial, group: Sequence[MovingPod]) -
     return rows
 
 
-def _take_devices(trial: Trial, groups: Groups, group_rows: Sequence[Sequence[int]]) -> NominatedDevices | None:
+def _take_devices(trial: Trial, groups: MembersByClass, group_rows: Sequence[Sequence[int]]) -> NominatedDevices | None:
     """Choose devices for the claims of placed pods, and count them as used; None if not all pods get theirs."""
     if trial.inventory is None or not any(cls.claims for cls, _ in groups):
         return {}
@@ -249,13 +248,13 @@ def devices_of_seats(
     return by_pod
 
 
-def groups_and_query(view: SchedulerView, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
+def groups_and_query(view: SchedulerView, group: Sequence[MovingPod]) -> tuple[MembersByClass, PlacementQuery]:
     """Return the groups and the query for pods of one workload, as they are once these pods are gone."""
     members, rows = [pod.member for pod in group], [pod.entry.row for pod in group]
     return view.planning.replacement_query(group[0].workload, members, rows)
 
 
-def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
+def place_members(groups: MembersByClass, placement: Placement) -> dict[str, int]:
     """Return the row of each member, by uid."""
     return {
         member.uid: row

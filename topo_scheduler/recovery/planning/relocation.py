@@ -34,13 +34,14 @@ from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
-from topo_scheduler.scheduling.moving.replacement_query import GoneError, Groups
+from topo_scheduler.scheduling.moving.replacement_query import GoneError
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candidates
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.workloads import MembersByClass
 
 EXACT_WORKLOADS: Final = 10
 """Movable workloads up to which the search tries every set."""
@@ -138,7 +139,7 @@ class _RelocationAttempts:
 
     view: SchedulerView
     candidates: Candidates
-    groups: Groups
+    groups: MembersByClass
     query: PlacementQuery
     trial: Trial
     wall: float

@@ -33,7 +33,7 @@ from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
-from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.topology.fabric import Layout
 
 EXHAUSTIVE_CANDIDATES: Final = 10
@@ -94,7 +94,7 @@ def plan_moves(
     now: float,
     max_moves: int,
     profiles: Sequence[Sequence[Profile | None]] = (),
-    groups: Sequence[tuple[PodClass, Sequence[Member]]] = (),
+    groups: MembersByClass = (),
 ) -> Generator[None, None, MovePlan | None]:
     """Choose the pods to move. Yields after each part of the work. The first part makes a copy of the state.
 

@@ -7,11 +7,8 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.pods.classes import Cap, PodClass
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload
-
-Groups = Sequence[tuple[PodClass, list[Member]]]
-"""Members by class."""
+from topo_scheduler.state.pods.classes import Cap
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
 
 
 class GoneError(Exception):
@@ -20,7 +17,7 @@ class GoneError(Exception):
 
 def replacement_query(
     attempts: Attempts, world: World, workload: Workload, members: Sequence[Member], rows: Sequence[int]
-) -> tuple[Groups, PlacementQuery]:
+) -> tuple[MembersByClass, PlacementQuery]:
     """Return the groups and the query for members of one workload that leave ``rows``.
 
     Raises:
@@ -39,9 +36,7 @@ def replacement_query(
     return groups, replace(query, running=sorted(running))
 
 
-def _in_exchange(
-    world: World, groups: Sequence[tuple[PodClass, list[Member]]], rows: Sequence[int]
-) -> list[tuple[PodClass, list[Member]]]:
+def _in_exchange(world: World, groups: MembersByClass, rows: Sequence[int]) -> MembersByClass:
     """Return groups without the quotas that already count the leaving pods: replacements need no more of them."""
     domains = world.domains
 

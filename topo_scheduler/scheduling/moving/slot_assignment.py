@@ -23,7 +23,6 @@ from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQuery
 from topo_scheduler.scheduling.devices.device_order import in_order
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.devices.pod_count import used_of
-from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.reserved_placement import place_in_seats
 from topo_scheduler.scheduling.preemption.trial import Trial
@@ -35,6 +34,7 @@ from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
+from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.topology.fabric import Layout
 
 MAX_OTHER_NODES: Final = 4
@@ -52,7 +52,7 @@ class PodToSeat:
     """A single pod that needs a place. ``groups`` and ``query`` are of it alone; ``amounts`` are what it holds then."""
 
     uid: str
-    groups: Groups
+    groups: MembersByClass
     query: PlacementQuery
     amounts: Amounts
     profile: Profile | None

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from topo_scheduler.api.text import few_for, few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.moving.plan import MovePlan
-from topo_scheduler.scheduling.moving.replacement_query import GoneError, Groups, replacement_query
+from topo_scheduler.scheduling.moving.replacement_query import GoneError, replacement_query
 from topo_scheduler.scheduling.moving.slot_assignment import PodToSeat
 from topo_scheduler.scheduling.moving.slot_moves import MAX_MOVED_PODS, SlotTask, plan_slot_moves
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.pools import DeviceId
-from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
+from topo_scheduler.state.pods.workloads import MembersByClass, Stage, Workload, Workloads
 from topo_scheduler.state.topology.topology_merge import crossed
 
 
@@ -95,7 +95,7 @@ class SlotSearch:
         return PodToSeat(pod.occupant.uid, groups, ask, pod.amounts, pod.profile)
 
 
-def pending_request(groups: Groups, query: PlacementQuery) -> PodToSeat:
+def pending_request(groups: MembersByClass, query: PlacementQuery) -> PodToSeat:
     """Return the request of a pending pod. ``groups`` and ``query`` are of it alone."""
     ((cls, (member,)),) = groups
     return PodToSeat(member.uid, groups, query, cls.amounts, member.profile)

@@ -24,7 +24,7 @@ from topo_scheduler.scheduling.preemption.spared import Pause, SparedVictims
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
 
 SLACK_SECONDS: Final = 30.0
 """Seconds beyond their grace period after which victims count as stuck."""
@@ -248,7 +248,7 @@ class PreemptionClaims:
     # ------------------------------------------------------------ creation
 
     def make(
-        self, workload: Workload, groups: Sequence[tuple[object, list[Member]]], plan: PreemptionPlan, now: float
+        self, workload: Workload, groups: MembersByClass, plan: PreemptionPlan, now: float
     ) -> tuple[list[Instruction], list[str]]:
         """Claim the room of a plan: nominate the pods and evict the victims.
 

@@ -10,18 +10,15 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.devices.trial_use import DevicesOnTrial
-from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.pods.workloads import MembersByClass
 
-Groups = Sequence[tuple[PodClass, Sequence[Member]]]
-"""Members of a workload by class, in the order of its placement query."""
 ChosenDevices = Mapping[str, tuple[ClaimChoice, ...]]
 """What the claims of pods will get, by uid of the pod."""
 NominatedDevices = Mapping[str, tuple[Allocation, ...]]
 """The devices among it that no claim has yet."""
 
 
-def choose_freed(planner: Planner, groups: Groups, group_rows: Sequence[Sequence[int]]) -> ChosenDevices | None:
+def choose_freed(planner: Planner, groups: MembersByClass, group_rows: Sequence[Sequence[int]]) -> ChosenDevices | None:
     """Return the devices of each member with claims; None if they can't all have theirs.
 
     Args:

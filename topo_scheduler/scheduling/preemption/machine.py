@@ -31,7 +31,7 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
-from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices, Groups
+from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
@@ -43,7 +43,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.pods.disruption_budgets import Budgets
-from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -698,7 +698,7 @@ class Preempting:
         candidates: Candidates,
         now: float,
         shares: Callable[[], Sequence[ReservationShare]],
-        groups: Groups,
+        groups: MembersByClass,
         namespace: str,
         evicting: bool = True,
     ) -> PreemptionPlan | None:

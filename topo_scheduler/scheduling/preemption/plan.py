@@ -33,7 +33,6 @@ from topo_scheduler.scheduling.preemption.clearing import Clearing, VictimSet
 from topo_scheduler.scheduling.preemption.device_clearing import DeviceClearing
 from topo_scheduler.scheduling.preemption.freed_devices import (
     ChosenDevices,
-    Groups,
     NominatedDevices,
     choose_freed,
     freed_on,
@@ -47,6 +46,7 @@ from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.scheduling.rules.numa import rejecting_node
 from topo_scheduler.scheduling.rules.volume_choice import have_volumes
 from topo_scheduler.state.devices.inventory import ClaimKey
+from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.topology.fabric import Layout
 
 MAX_OPTIONS: Final = 16
@@ -77,7 +77,7 @@ def plan_preemption(
     candidates: Candidates,
     now: float,
     shares: Sequence[ReservationShare] = (),
-    groups: Groups = (),
+    groups: MembersByClass = (),
     stuck: Iterable[ClaimKey] = (),
     permits: Callable[[ChosenDevices, Placement], bool] = lambda devices, placement: True,
 ) -> PreemptionPlan | None:
@@ -129,7 +129,7 @@ def plan_waiting(
     candidates: Candidates,
     now: float,
     shares: Sequence[ReservationShare] = (),
-    groups: Groups = (),
+    groups: MembersByClass = (),
     stuck: Iterable[ClaimKey] = (),
     permits: Callable[[ChosenDevices, Placement], bool] = lambda devices, placement: True,
 ) -> PreemptionPlan | None:
@@ -178,7 +178,7 @@ def _by_clearing(
 def _try(
     trial: Trial,
     ask: PlacementQuery,
-    groups: Groups,
+    groups: MembersByClass,
     candidates: Candidates,
     permits: Callable[[ChosenDevices, Placement], bool],
     victims: tuple[Candidate, ...] = (),

@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.pods.classes import Cap, PodClass
-from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.pods.workloads import MembersByClass
 
 
 class Sharing:
@@ -48,9 +48,7 @@ class Sharing:
         """Whether the configuration has quotas or access to domains."""
         return bool(self._access) or self._quotas.configured
 
-    def bound(
-        self, namespace: str, groups: Sequence[tuple[PodClass, list[Member]]], running: int
-    ) -> tuple[list[tuple[PodClass, list[Member]]], str, bool]:
+    def bound(self, namespace: str, groups: MembersByClass, running: int) -> tuple[MembersByClass, str, bool]:
         """Put caps on each class of a workload, for the limits of its namespace.
 
         Args:
@@ -68,7 +66,7 @@ class Sharing:
         whole = len(requested) > 1 or is_constrained(requested)
         bounds = self._quotas.bounds(namespace, requested, running, whole=whole)
         if not access_caps and bounds is None:
-            return list(groups), "", False
+            return groups, "", False
         caps = bounds.caps if bounds is not None else [()] * len(groups)
         capped = [
             (replace(cls, caps=(*access_caps, *quota_caps)), members)

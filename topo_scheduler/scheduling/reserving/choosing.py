@@ -15,7 +15,7 @@ import numpy as np
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.preemption.freed_devices import Groups, choose_freed, nominated
+from topo_scheduler.scheduling.preemption.freed_devices import choose_freed, nominated
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of
@@ -26,7 +26,7 @@ from topo_scheduler.scheduling.reserving.plan import CountingPlanner, Prospect, 
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
 from topo_scheduler.state.topology.topology_merge import crossed
 
 MAX_STALE_PLANS: Final = 3
@@ -121,7 +121,7 @@ class Choosing:
         return taken, reservation
 
     def _give_devices(
-        self, reservation: Reservation, trial: Trial, workload: Workload, groups: Groups, prospect: Prospect
+        self, reservation: Reservation, trial: Trial, workload: Workload, groups: MembersByClass, prospect: Prospect
     ) -> bool:
         """Add the devices of its pods to a reservation; return whether they get them, within all limits."""
         trial.remove(ending.pod for ending in prospect.waits)

@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.reserving.plan import Ending, Prospect
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, VictimInfo
-from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
+from topo_scheduler.state.pods.workloads import MembersByClass, Workload, Workloads
 
 PODS_PER_PART: Final = 512
 """Pods that are processed in one part."""
@@ -72,7 +72,7 @@ def _arriving(workloads: Workloads, uid: str) -> VictimInfo | None:
 
 
 def reservation_of(
-    world: World, workload: Workload, groups: Sequence[tuple[object, list[Member]]], prospect: Prospect, now: float
+    world: World, workload: Workload, groups: MembersByClass, prospect: Prospect, now: float
 ) -> Reservation:
     """Return the reservation for a workload.
 

@@ -22,13 +22,13 @@ import numpy as np
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.preemption.freed_devices import Groups
 from topo_scheduler.scheduling.preemption.regions import regions_for
 from topo_scheduler.scheduling.preemption.trial import DepartingPods, Trial, leaving_in_order
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.scheduling.rules.volume_choice import have_volumes
 from topo_scheduler.state.nodes.resources import GPU, amount_in
+from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.topology.fabric import Layout
 
 MAX_TRIALS: Final = 64
@@ -60,7 +60,9 @@ class Prospect:
 class CountingPlanner:
     """The planner on a copy of the current state; counts its calls."""
 
-    def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float, groups: Groups) -> None:
+    def __init__(
+        self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float, groups: MembersByClass
+    ) -> None:
         """Copy what pods hold. The rest of the planner's state is shared, and must not change as long as this is used.
 
         Args:

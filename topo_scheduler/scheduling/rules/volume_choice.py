@@ -20,10 +20,9 @@ from topo_scheduler.scheduling.rules.volumes import (
     options_for,
 )
 from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.storage.storage_objects import (
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
@@ -41,7 +40,7 @@ Seated = tuple[Constraints, int, Profile | None]
 
 
 def volumes_of_members(
-    context: FilterContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], rows: Sequence[Sequence[int]]
+    context: FilterContext, groups: MembersByClass, rows: Sequence[Sequence[int]]
 ) -> dict[str, tuple[VolumeChoice, ...]]:
     """Return the volume choices of each member with volumes, by uid. ``rows`` has the row of each member by group.
 
@@ -58,9 +57,7 @@ def volumes_of_members(
     return dict(zip(seats, choose_volumes(context, list(seats.values())), strict=True))
 
 
-def have_volumes(
-    context: FilterContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], rows: Sequence[Sequence[int]]
-) -> bool:
+def have_volumes(context: FilterContext, groups: MembersByClass, rows: Sequence[Sequence[int]]) -> bool:
     """Return whether members can have their volumes together; each alone may have them. See `volumes_of_members`."""
     try:
         volumes_of_members(context, groups, rows)

@@ -1,6 +1,6 @@
 """Workloads: groups of pods that the scheduler places together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
@@ -138,6 +138,10 @@ class Subgroups:
 
 
 NO_SUBGROUPS: Final = Subgroups()
+
+
+MembersByClass = Sequence[tuple[PodClass, Sequence[Member]]]
+"""Members of a workload by class, in the order of its placement query."""
 
 
 @dataclass(slots=True)

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from topo_scheduler.scheduling.devices.device_choice import PlacedPod
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus
-from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.pods.workloads import MembersByClass
 
 
 def pods_with_claims(
-    context: PlanningContext, groups: Sequence[tuple[PodClass, Sequence[Member]]], group_rows: Sequence[Sequence[int]]
+    context: PlanningContext, groups: MembersByClass, group_rows: Sequence[Sequence[int]]
 ) -> Mapping[str, PlacedPod]:
     """Return the placed members with claims, by uid. ``group_rows`` are the rows of the members of each group."""
     names = context.nodes.names

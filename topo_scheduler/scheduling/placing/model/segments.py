@@ -16,9 +16,8 @@ from topo_scheduler.api.groups import LEADER_EXCLUDED, LWS_NAME, LWS_SUBGROUP_PO
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.intake.ranks import give_ranks
 from topo_scheduler.scheduling.placing.model.placement_query import NO_SEGMENTS, Placement, PlacementQuery, Segments
-from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_groups import LabelledSubgroups
-from topo_scheduler.state.pods.workloads import NO_SUBGROUPS, Member, Stage, Subgroups, Workload
+from topo_scheduler.state.pods.workloads import NO_SUBGROUPS, Member, MembersByClass, Stage, Subgroups, Workload
 from topo_scheduler.state.topology.fabric import Layout
 
 
@@ -57,7 +56,7 @@ def has_segments(workload: Workload) -> bool:
 
 def segments_of(
     workload: Workload,
-    groups: Sequence[tuple[PodClass, Sequence[Member]]],
+    groups: MembersByClass,
     layout: Layout,
     row_of: Mapping[str, int],
     *,
@@ -116,7 +115,7 @@ def _by_rank(subgroups: Subgroups, ranks: Mapping[str, int], *, count_from_first
 
 def _by_label(
     subgroups: LabelledSubgroups,
-    groups: Sequence[tuple[PodClass, Sequence[Member]]],
+    groups: MembersByClass,
     running: Sequence[Member],
     ranks: Mapping[str, int],
 ) -> tuple[dict[str, int], list[tuple[int, Member]]]:
