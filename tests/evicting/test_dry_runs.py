@@ -104,7 +104,7 @@ async def test_what_a_workload_requests_later_does_not_wait_for_dry_runs_of_its_
             claim = e.driver.engine.preempting._claims.get(id_)
             assert claim is not None
             e.driver.engine.preempting._claims.clear(claim)  # as for a workload of higher priority that took its place
-            e.driver.engine.preempting._again[id_] = 0.0
+            e.driver.engine.preempting._turns.again[id_] = 0.0
             assert e.decide() > 0
             await asyncio.sleep(1)
             assert e.running <= LEAF

@@ -20,7 +20,7 @@ from topo_scheduler.scheduling.barrier import (
 )
 from topo_scheduler.scheduling.instructions import CountFailure, Preempt
 from topo_scheduler.scheduling.moving.machine import Moving
-from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption import machine, search_turns
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES_BEFORE_TURNS
 from topo_scheduler.scheduling.reserving.choosing import Choosing
@@ -163,7 +163,7 @@ def costing(monkeypatch: pytest.MonkeyPatch, operations: int) -> None:
         charge(operations)
 
     monkeypatch.setattr(machine, "plan_preemption", cost)
-    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.0)
+    monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.0)
 
 
 def test_searches_for_victims_count_for_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.placing.model import class_views
-from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption import machine, search_turns, vain_searches
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.preemption.spared import FIRST_PAUSE_SECONDS
 from topo_scheduler.scheduling.queueing.queue_keys import order_of
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unrecorded
 
 
 def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
+    monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = fabric_driver({"s1/l1": 5})
     for number in range(1, 6):
         node = f"s1-l1-{number}"
@@ -46,7 +46,7 @@ def full_of_both() -> Driver:
 
 
 def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
+    monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = full_of_both()
     names = [f"ns{n}" for n in range(5)]
     d.apply(
@@ -75,18 +75,18 @@ def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
         pod = make_pod(f"h{number}", gpus=8, cpu=f"{1000 + number}m", priority=10)
         d.apply(pod)
         d.step(20)
-        assert d.engine.preempting._search_of
+        assert d.engine.preempting._searches._search_of
         d.delete(pod)
         d.step(1)
-    assert len(d.engine.preempting._searches) <= machine.MAX_UNUSED_SEARCHES
+    assert len(d.engine.preempting._searches._searches) <= vain_searches.MAX_UNUSED_SEARCHES
     d.engine.preempting.drop_caches()
-    assert not d.engine.preempting._searches
+    assert not d.engine.preempting._searches._searches
 
 
 def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_from_searching(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
+    monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = full_of_both()
     # So many namespaces that one may search less often than a workload that searched in vain looks again.
     d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
@@ -100,8 +100,8 @@ def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_fr
     assert len(d.preempted()) == 1
     d.delete(*[pod for pod in d.pods.values() if pod.spec.priority == 10])
     d.step(1)
-    assert not d.engine.preempting._lines
-    assert not d.engine.preempting._line_of
+    assert not d.engine.preempting._turns._lines
+    assert not d.engine.preempting._turns._line_of
 
 
 def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens() -> None:
@@ -148,7 +148,7 @@ def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: py
 def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
+    monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = full_of_both()
     d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
     d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10, namespace="victim") for n in range(3)))
@@ -172,7 +172,7 @@ def test_those_that_wait_for_their_turn_are_not_tried_for_each_search_of_another
 def test_one_that_is_not_tried_when_its_turn_comes_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.01)
+    monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.01)
     d = full_of_both()
     members = with_priority(gang(2), 11)
     d.apply(make_pod("most-urgent", gpus=8, cpu="50m", priority=12), *members)
@@ -184,7 +184,7 @@ def test_one_that_is_not_tried_when_its_turn_comes_holds_up_no_other(
     d.step()
     (workload, _) = d.engine.workloads.of_pod(members[0].metadata.uid) or (None, None)
     assert workload is not None
-    assert next(iter(d.engine.preempting._lines["default"])) == workload.id
+    assert next(iter(d.engine.preempting._turns._lines["default"])) == workload.id
     if first == "lacks a pod":
         d.delete(members[0])
     else:

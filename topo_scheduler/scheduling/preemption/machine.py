@@ -7,8 +7,6 @@ ended, the scheduler does nothing more for it. `claims` describes how claims end
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 import numpy as np
@@ -35,7 +33,9 @@ from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
+from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
+from topo_scheduler.scheduling.preemption.vain_searches import VainSearch, VainSearches
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.filters import Bool
@@ -47,56 +47,14 @@ from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed
 
-FIRST_RETRY_SECONDS: Final = 1.0
-"""Seconds after which workloads that found no victims search again if something changed, doubled each time."""
 MAX_RETRY_SECONDS: Final = 10.0
-MAX_UNUSED_SEARCHES: Final = 16
-"""Maximum number of searches in vain that are remembered though no workload shares them any more."""
+"""Seconds at most until workloads that found no victims search again if something changed."""
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, in addition to those of the attempt."""
-PAUSE_SECONDS_PER_CANDIDATE: Final = 2e-4
-"""Seconds from a search in vain to the next search of the same namespace, per candidate of that search.
-
-With several such namespaces the pause is multiplied by their number: together they search as often as one alone.
-"""
 NOT_DEALLOCATED: Final = (
     "The devices of pods that have ended are still allocated to their resource claims, searching for other victims;"
     " check that kube-controller-manager runs its controller of resource claims"
 )
-
-
-@dataclass(slots=True)
-class _VainSearches:
-    """Searches in vain by workloads with equal requests.
-
-    ``stamp`` is the state of the last search. ``until`` is when the next search may start, in seconds.
-    """
-
-    key: object
-    stamp: Hashable = None
-    reason: str = ""
-    """Why the last search found no victims, for readers in the namespace ``reader``."""
-    reader: str = ""
-    reason_elsewhere: str = ""
-    """The same for readers in other namespaces: it names no object."""
-    times: int = 0
-    until: float = 0.0
-    exceeded: int = 0
-    """Operations that the last search exceeded; 0 if it exceeded none."""
-    users: int = 0
-    """Workloads that share this search."""
-
-    def sentence(self, reader: str) -> str:
-        """Return why the last search found no victims, for readers in a namespace."""
-        return self.reason if reader == self.reader else self.reason_elsewhere
-
-
-@dataclass(slots=True)
-class _DueSearch:
-    """A workload that is due for a search: when it comes again, in seconds, and whether it already came too late."""
-
-    at: float
-    late: bool = False
 
 
 class Preempting:
@@ -141,19 +99,9 @@ class Preempting:
         self._workloads = workloads
         self._attempts = attempts
         self._claims = PreemptionClaims(world, workloads, self.nominations)
-        self._again: dict[str, float] = {}
-        self._searches: dict[object, _VainSearches] = {}
-        self._search_of: dict[str, _VainSearches] = {}
-        self._unused: dict[object, None] = {}
-        """Keys of searches that no workload shares any more, the oldest first."""
-        self._not_before: dict[str, float] = {}
-        """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
-        self._lines: dict[str, dict[str, _DueSearch]] = {}
-        """Workloads of each namespace that are due for a search, in order."""
-        self._line_of: dict[str, str] = {}
+        self._turns = SearchTurns()
+        self._searches = VainSearches()
         self._stirred: tuple[int, int] = (0, 0)
-        self._asked = -inf
-        """When `stirred` was called last, in seconds."""
 
     def configure(self, spec: PreemptionSpec) -> None:
         """Apply a new configuration."""
@@ -209,9 +157,8 @@ class Preempting:
     def forget(self, id_: str) -> None:
         """Forget a workload that was deleted."""
         self._claims.forget(id_)
-        self._leave_search(id_)
-        self._leave_line(id_)
-        self._again.pop(id_, None)
+        self._searches.leave(id_)
+        self._turns.forget(id_)
 
     def claims(self, id_: str) -> bool:
         """Return whether a workload has a claim."""
@@ -284,12 +231,12 @@ class Preempting:
                 return out, ""
             out += self._claims.end(claim, now)
             self.count_for(workload)
-        self._again.pop(workload.id, None)
+        self._turns.again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
-            self._leave_line(workload.id)
+            self._turns.leave(workload.id)
             return out, ""
         if doubt := workload.doubt:
-            self._leave_line(workload.id)
+            self._turns.leave(workload.id)
             return out, f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
@@ -301,24 +248,20 @@ class Preempting:
         if budget.operations < SEARCH_OPERATIONS:
             # A search that ends because of a lowered budget says nothing about other namespaces: each has its own key.
             key = (workload.namespace, key)
-        search = self._search(key)
-        if self._search_of.get(workload.id) is not search:
-            self._leave_search(workload.id)
-            self._search_of[workload.id] = search
-            search.users += 1
+        search = self._searches.share(workload.id, key)
         stamp, reader = self._stamp(reserved, now), self._world.reader(workload.namespace)
         for known in (search, unlimited):
             if known is not None and known.stamp == stamp:
-                self._leave_line(workload.id)
+                self._turns.leave(workload.id)
                 return out, known.sentence(reader)
-        if (at := self._turn(workload, now)) > now:
-            self._again[workload.id] = at
+        if (at := self._turns.turn(workload.id, workload.namespace, self._own_due(workload.id), now)) > now:
+            self._turns.again[workload.id] = at
             return out, search.sentence(reader)
-        self._leave_line(workload.id)
+        self._turns.leave(workload.id)
         exceeded = max(search.exceeded, unlimited.exceeded if unlimited is not None else 0)
         if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
             # It would end like the last search, and lower the budget of its namespace again.
-            self._again[workload.id] = now + FORGIVEN_SECONDS
+            self._turns.again[workload.id] = now + FORGIVEN_SECONDS
             return out, search.sentence(reader) or (unlimited.sentence(reader) if unlimited is not None else "")
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
@@ -338,19 +281,19 @@ class Preempting:
             # Room that comes free still helps the workload: it is unschedulable, and only this search pauses.
             failed(error)
             self._fail(search, workload, error, budget, stamp, now)
-            self._rest_after(workload.namespace, candidates, now)
+            self._turns.rest_after(workload.namespace, len(candidates.pods), now)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.reason
         if plan is None:
             search.times += 1
             search.until = now + doubled(FIRST_RETRY_SECONDS, search.times, MAX_RETRY_SECONDS)
-            self._rest_after(workload.namespace, candidates, now)
+            self._turns.rest_after(workload.namespace, len(candidates.pods), now)
             search.stamp, search.reader = stamp, reader
             search.reason, search.reason_elsewhere = _shielded(candidates, reader)
             return out, search.sentence(reader)
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
-        self._again.update(dict.fromkeys(displaced, 0.0))
+        self._turns.search_at_once(displaced)
         return out + claimed, ""
 
     def _keep_devices(
@@ -385,12 +328,12 @@ class Preempting:
         if plan is None:
             return []
         claimed, displaced = self._claims.make(workload, groups, plan, now)
-        self._again.update(dict.fromkeys(displaced, 0.0))
+        self._turns.search_at_once(displaced)
         return claimed
 
     def _fail(
         self,
-        search: _VainSearches,
+        search: VainSearch,
         workload: Workload,
         error: Exception,
         budget: OperationBudget,
@@ -407,7 +350,7 @@ class Preempting:
         pause = FORGIVEN_SECONDS if lowered else pause_of(search.times)
         search.until, search.stamp = now + pause, None if lowered else stamp
         if lowered:
-            self._again[workload.id] = search.until
+            self._turns.again[workload.id] = search.until
         search.reader = self._world.reader(workload.namespace)
         search.reason = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
         search.reason_elsewhere = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
@@ -429,29 +372,23 @@ class Preempting:
 
     def rest(self, id_: str) -> None:
         """Cancel the next search for victims of a workload: it found no place, and no pod could be evicted for it."""
-        self._leave_line(id_)
-        self._again.pop(id_, None)
+        self._turns.forget(id_)
 
     def tried(self, id_: str) -> None:
-        """Record that an attempt on a workload ended, perhaps before a search for victims.
-
-        A workload with a turn that is not tried again at a known time gives its turn back: the others of its namespace
-        would wait for it.
-        """
-        if id_ in self._line_of and id_ not in self._again:
-            self._leave_line(id_)
+        """Record that an attempt on a workload ended, perhaps before a search for victims."""
+        self._turns.tried(id_)
 
     def nudge(self, workload: Workload, now: float) -> None:
         """Schedule a search for victims for a pending workload, because a change may allow preemption to make room for
         it.
         """
-        if workload.id in self._again or not all(member.preempts for member in workload.members.values()):
+        if workload.id in self._turns.again or not all(member.preempts for member in workload.members.values()):
             return
         if workload.doubt:
             return
         claim = self._claims.get(workload.id)
         if claim is None or not self._claims.is_waiting(claim):
-            self._again[workload.id] = max(self._looks_at(workload.id), now)
+            self._turns.again[workload.id] = max(self._own_due(workload.id), now)
 
     def stirred(self, now: float) -> bool:
         """Return whether the result of a search may have changed since the last call.
@@ -459,8 +396,8 @@ class Preempting:
         True if candidates or budgets changed, or if a pod that was excluded may be chosen again.
         """
         before, self._stirred = self._stirred, (self._world.ledger.occupied, self.budgets.changes)
-        choice = self._claims.spared.next_end(self._asked)
-        self._asked = now
+        choice = self._claims.spared.next_end(self._turns.asked)
+        self._turns.asked = now
         return before != self._stirred or (choice is not None and choice <= now)
 
     # ------------------------------------------------------------ evictions
@@ -510,7 +447,7 @@ class Preempting:
 
     def _search_again(self, ended: list[Instruction], lost: list[str]) -> list[Instruction]:
         """Let workloads that lost their claims search for victims at once; return the instructions of these ends."""
-        self._again.update(dict.fromkeys(lost, 0.0))
+        self._turns.search_at_once(lost)
         return ended
 
     def _refused(self, uid: str, message: str, now: float, *, namespace_too: bool) -> tuple[list[Instruction], str]:
@@ -533,9 +470,7 @@ class Preempting:
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
         out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
-        ids = [id_ for id_, at in self._again.items() if at <= now]
-        for id_ in ids:
-            del self._again[id_]
+        ids = self._turns.take_due(now)
         for claim in self._claims.expired(now):
             stuck = self._claims.awaited(claim)
             names = [self._claims.spare(uid, now) for uid in stuck]
@@ -554,9 +489,14 @@ class Preempting:
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""
-        choice = self._claims.spared.next_end(self._asked)
-        again = min(self._again.values(), default=None)
-        times = (again, self._claims.next_due(), choice, self._of_others.next_due(), self._adopted.next_due())
+        choice = self._claims.spared.next_end(self._turns.asked)
+        times = (
+            self._turns.next_due(),
+            self._claims.next_due(),
+            choice,
+            self._of_others.next_due(),
+            self._adopted.next_due(),
+        )
         return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ internals
@@ -583,101 +523,14 @@ class Preempting:
         self._wanted = self._wanted or not self.ready
         return self.ready
 
-    def _looks_at(self, id_: str) -> float:
-        """Return when a workload may search for victims next."""
-        search = self._search_of.get(id_)
+    def _own_due(self, id_: str) -> float:
+        """Return when a workload by itself may search for victims next."""
+        search = self._searches.of(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
-
-    def _turn(self, workload: Workload, now: float) -> float:
-        """Return when a workload may search for victims: ``now`` if nothing prevents it.
-
-        After a pause of a namespace, its workloads search in the order in which they were refused during it. Otherwise
-        the most urgent workload, if it searches in vain each time, would keep the others from it forever. A workload
-        that does not come in time loses its turn. Another workload must notice that twice, because it may only have
-        been tried earlier in a step that came late for both.
-        """
-        own_due, namespace_due = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
-        at = max(own_due, namespace_due)
-        if own_due > now:
-            self._leave_line(workload.id)  # no other workload waits for one that may not search yet
-        elif at <= now:
-            line = self._lines.get(workload.namespace, {})
-            first = next(iter(line), workload.id)
-            if first != workload.id:
-                turn = line[first]
-                if now < turn.at + FIRST_RETRY_SECONDS:
-                    at = now + FIRST_RETRY_SECONDS
-                elif not turn.late:
-                    turn.at, turn.late, at = now, True, now + FIRST_RETRY_SECONDS
-                else:
-                    self._leave_line(first)
-                    return self._turn(workload, now)
-        if at > now and own_due <= now:
-            line = self._lines.setdefault(workload.namespace, {})
-            if next(iter(line), workload.id) != workload.id:
-                # It is called when it becomes the first. Until then an attempt would be in vain.
-                at = max(at, now + FIRST_RETRY_SECONDS * len(line))
-            line[workload.id] = _DueSearch(at)
-            self._line_of[workload.id] = workload.namespace
-        return at
-
-    def _leave_line(self, id_: str) -> None:
-        namespace = self._line_of.pop(id_, None)
-        if namespace is None:
-            return
-        line = self._lines[namespace]
-        was_first = next(iter(line)) == id_
-        del line[id_]
-        if not line:
-            del self._lines[namespace]
-        elif was_first:
-            self._call_first(namespace)
-
-    def _call_first(self, namespace: str) -> None:
-        """Let the first workload that is due for a search come as soon as its namespace may search."""
-        for first, turn in self._lines.get(namespace, {}).items():
-            turn.at = max(self._not_before.get(namespace, 0.0), self._asked)
-            self._again[first] = turn.at
-            return
-
-    def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
-        """Delay the next search of a namespace whose search was in vain."""
-        self._not_before = {
-            delayed: at for delayed, at in self._not_before.items() if at > now and delayed != namespace
-        }
-        self._not_before[namespace] = now + PAUSE_SECONDS_PER_CANDIDATE * len(candidates.pods) * (
-            len(self._not_before) + 1
-        )
-        self._call_first(namespace)
-
-    def _search(self, key: object) -> _VainSearches:
-        if len(self._searches) > 4096:
-            self._searches.clear()
-            self._unused.clear()
-        self._unused.pop(key, None)
-        return self._searches.setdefault(key, _VainSearches(key))
-
-    def _leave_search(self, id_: str) -> None:
-        """Record that a workload no longer shares its last search.
-
-        Keys of searches hold classes, which may be large.
-        """
-        search = self._search_of.pop(id_, None)
-        if search is None:
-            return
-        search.users -= 1
-        if not search.users and self._searches.get(search.key) is search:
-            self._unused[search.key] = None
-        while len(self._unused) > MAX_UNUSED_SEARCHES:
-            key = next(iter(self._unused))
-            del self._unused[key]
-            self._searches.pop(key, None)
 
     def drop_caches(self) -> None:
         """Forget searches that no workload shares any more."""
-        for key in self._unused:
-            self._searches.pop(key, None)
-        self._unused.clear()
+        self._searches.forget_unused()
 
     def _stamp(self, reserved: Hashable, now: float) -> Hashable:
         ledger = self._world.ledger
