@@ -1,25 +1,15 @@
 """Pods that appear, change and disappear: from the API server's view of them to members of workloads."""
 
 from collections.abc import Callable, Iterable, Sequence
-from math import inf
 
 from topo_scheduler.api.annotations import (
-    GANG_COMPLETE,
-    GANG_ID,
-    GANG_MINIMUM,
-    MAX_GANG_PODS,
     PREFERRED_DOMAIN,
     PREFERRED_LEVEL,
-    RANK,
-    RESERVED_BANDWIDTH,
-    PlacementRequest,
-    written_number,
 )
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
@@ -30,14 +20,14 @@ from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods, Siblings
 from topo_scheduler.scheduling.intake.rereading import READ_SECONDS, Rereading
-from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
+from topo_scheduler.scheduling.intake.substitutes import found_bound, gang_of, left_at, not_understood, take_over
+from topo_scheduler.scheduling.intake.understand import Lineage, Understood, understand, waits_since
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.ledger.ledger import LedgerEntry
-from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.pods.trimming import trimmed
@@ -516,7 +506,7 @@ class Arrivals:
         self.leaving.drop(pod.metadata.uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             self._bound_ours(pod, now)
-            left = self._workloads.leaves(pod.metadata.uid, _left_at(pod)) if pod.metadata.deletion_timestamp else None
+            left = self._workloads.leaves(pod.metadata.uid, left_at(pod)) if pod.metadata.deletion_timestamp else None
             if left is not None:
                 self.touch(left)
         if changed:
@@ -558,11 +548,11 @@ class Arrivals:
                 self.touch(workload)
             if workload.gang and not self.deciding:
                 # After this process had listed it, an earlier one may have bound it, or marked its gang complete.
-                _take_over(member, found_bound(pod, workload.id)[1])
+                take_over(member, found_bound(pod, workload.id)[1])
                 member.leaving = pod.metadata.deletion_timestamp is not None
             self._out += self._outcomes.note_complete(workload, member)
             return
-        if gang := _gang_of(pod):
+        if gang := gang_of(pod):
             fresh = not self._is_bound(gang)
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             self.touch(workload)
@@ -599,7 +589,7 @@ class Arrivals:
         member, wanted = understood.member, understood.workload
         _, made_up = found_bound(pod, "")
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
-        _take_over(member, made_up)
+        take_over(member, made_up)
         member.bandwidth, member.profile = made_up.bandwidth, entry.profile
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
@@ -636,7 +626,7 @@ class Arrivals:
             cls = membership[1].cls if membership and membership[1].decided else None
             size = size_of(membership[0]) if membership else 0
             self._world.ended(pod, entry, cls, now, size)
-            if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
+            if not self.deciding and pod.status.phase == "Succeeded" and (gang := gang_of(pod)):
                 self._outcomes.partially_bound.succeeded(gang, finished_at(pod))
             self.deleted(uid, now, succeeded=pod.status.phase == "Succeeded")
 
@@ -674,89 +664,3 @@ class Arrivals:
         self.siblings.drop(uid)
         if (pod := self._pods.get(uid)) is not None:
             self._rereading.put(pod)
-
-
-def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member]:
-    """Return a substitute workload and member for a pending pod that can't be read: it is refused with a reason."""
-    meta = pod.metadata
-    member = Member(
-        uid=meta.uid,
-        namespace=meta.namespace,
-        name=meta.name,
-        cls=PodClass(()),
-        priority=pod.spec.priority,
-        created=0.0,
-        enqueued=now,
-        controlled=meta.controller is not None,
-        problem=problem,
-    )
-    return Workload(meta.uid, meta.namespace, meta.name, f"Pod {meta.name}", 1, PlacementRequest(), False), member
-
-
-def ran_complete(pod: Pod) -> bool:
-    """Return whether a pod carries the condition that its gang ran complete.
-
-    Any user that may write the pod's status can forge it.
-    """
-    return any(condition.type == GANG_COMPLETE and condition.status == "True" for condition in pod.status.conditions)
-
-
-def _bound_at(pod: Pod) -> float:
-    """Return when a pod was bound, or at least was created, in seconds since the epoch."""
-    bound_at = next(
-        (condition.last_transition_time for condition in pod.status.conditions if condition.type == "PodScheduled"),
-        None,
-    )
-    return max(seconds(bound_at), seconds(pod.metadata.creation_timestamp))
-
-
-def _left_at(pod: Pod) -> float:
-    """Return when the deletion of a pod was requested, in seconds since the epoch; infinite if it was not."""
-    until = seconds_of(pod.metadata.deletion_timestamp)
-    return inf if until is None else until - (pod.metadata.deletion_grace_period_seconds or 0)
-
-
-def _take_over(member: Member, earlier: Member) -> None:
-    """Take over what tells whether the gang of a bound member ran complete."""
-    member.rank, member.marked, member.recorded_size = earlier.rank, earlier.marked, earlier.recorded_size
-    member.bound_at, member.left_at = earlier.bound_at, earlier.left_at
-
-
-def _gang_of(pod: Pod) -> str:
-    """Return the id of the gang with which a pod was bound, by its own annotation; empty for none."""
-    gang, controller = pod.metadata.annotations.get(GANG_ID, ""), pod.metadata.controller
-    if controller is not None and gang == controller.uid:
-        gang = controller_id(pod, controller)  # earlier versions wrote only the uid
-    # A tenant can write any annotation: a pod can only join gangs of its own namespace.
-    return gang if gang.startswith(f"{pod.metadata.namespace}/") else ""
-
-
-def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
-    """Return a substitute workload and member for a gang's pod that was found bound, for example after a restart."""
-    controller = pod.metadata.controller
-    annotations = pod.metadata.annotations
-    rank = written_number(annotations, RANK)
-    size = min(MAX_GANG_PODS, written_number(annotations, GANG_MINIMUM) or 0)
-    member = Member(
-        uid=pod.metadata.uid,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        cls=PodClass(()),
-        priority=pod.spec.priority,
-        created=seconds(pod.metadata.creation_timestamp),
-        enqueued=0.0,
-        controlled=controller is not None,
-        stage=Stage.BOUND,
-        node=pod.spec.node_name,
-        bound_at=_bound_at(pod),
-        left_at=_left_at(pod),
-        rank=-1 if rank is None else rank,
-        marked=ran_complete(pod),
-        recorded_size=size,
-        bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
-        # It is not known yet whether its PodGroup has subgroups.
-        labels=pod.metadata.labels if (key := GroupKey.parse(gang)) and key.api is GroupApi.VOLCANO else None,
-    )
-    name = controller.name if controller else gang.rpartition("/")[2]
-    made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"
-    return Workload(gang, pod.metadata.namespace, name, made_by, max(1, size), PlacementRequest(), True), member
