@@ -72,5 +72,5 @@ def test_the_first_bind_waits_for_no_module_that_it_does_not_need_and_for_no_col
         "topo_scheduler.daemon",
         "topo_scheduler.runtime.term",
         "numba",
-        "kubernetes_asyncio.client",
+        "kubernetes_asyncio.client.configuration",
     }

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import certifi
@@ -15,6 +16,7 @@ from aiohttp import web
 from topo_scheduler.kube.connection import transport as transport_module
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Misconfigured
+from topo_scheduler.kube.connection.library import library
 from topo_scheduler.kube.connection.transport import Transport
 
 from .stub import kubeconfig, stubbed
@@ -110,18 +112,17 @@ async def test_kubectls_default_is_used_outside_of_a_pod(folder: Path, monkeypat
 async def test_inside_a_pod_the_service_account_is_used_and_its_token_followed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kubernetes_asyncio.config.incluster_config as library
-
     token, certificate = folder / "token", folder / "ca.crt"
     token.write_text("first")
     certificate.write_text(CERTIFICATES)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(transport_module, "SERVICE_ACCOUNT", folder)
-    monkeypatch.setattr(library.load_incluster_config, "__kwdefaults__", None)
-    monkeypatch.setattr(library, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(library, "SERVICE_CERT_FILENAME", str(certificate))
-    monkeypatch.setattr(library, "TOKEN_REFRESH_PERIOD", library.TOKEN_REFRESH_PERIOD * 0)
+    load = library().load_incluster_config
+    monkeypatch.setattr(load, "__kwdefaults__", None)
+    monkeypatch.setitem(load.__globals__, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setitem(load.__globals__, "SERVICE_CERT_FILENAME", str(certificate))
+    monkeypatch.setitem(load.__globals__, "TOKEN_REFRESH_PERIOD", timedelta(0))
     transport = await opened(None)
     assert transport.server == "https://10.0.0.1:443"
     assert await transport.authorization() == {"Authorization": "Bearer first"}

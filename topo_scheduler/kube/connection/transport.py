@@ -1,9 +1,8 @@
 """Connections and credentials, all of them from kubernetes_asyncio's configuration.
 
-Only this file knows that library. It imports the library when it opens a connection, not before: the import costs
-0.6 s and 1,200 modules, which ``--help`` should not pay. The library's connector (TLS, pool) runs under a session of
-our own. The library's session looks for proxies and a netrc file in two threads per request, which is three quarters
-of the CPU of a bind.
+Only this file uses that library. It imports the library when it opens a connection, not before, as ``--help`` should
+not pay for it. The library's connector (TLS, pool) runs under a session of our own. The library's session looks for
+proxies and a netrc file in two threads per request, which is three quarters of the CPU of a bind.
 
 No background task renews credentials. The first request more than a minute after the last check checks them again
 (in-cluster tokens, exec plugins). After a 401 or a bad certificate the transport reads everything again.
@@ -25,6 +24,7 @@ import aiohttp
 
 from topo_scheduler.api.text import few_of, quoted
 from topo_scheduler.kube.connection.errors import Misconfigured
+from topo_scheduler.kube.connection.library import library
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import ApiClient, Configuration
@@ -165,28 +165,24 @@ class Transport:
             self._authorization = authorization
 
     async def _load(self) -> None:
-        # kubernetes_asyncio reads the home folder when it is imported, which a random uid in a container lacks.
-        os.environ.setdefault("HOME", "/")
-        from kubernetes_asyncio.client import ApiClient, Configuration
-        from kubernetes_asyncio.config import load_incluster_config, load_kube_config
-
-        configuration = Configuration()
+        used = library()
+        configuration = used.Configuration()
         configuration.connection_pool_maxsize = self._pool_size
         kubeconfig = self._kubeconfig
         try:
             if kubeconfig is None and in_pod():
                 source, loader = "the pod's service account", None
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                used.load_incluster_config(client_configuration=configuration)
                 self.namespace = _namespace_of_pod()
             else:
                 source = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
                 _check_kubeconfig(source, self._context)
                 async with asyncio.timeout(LOAD_SECONDS):
-                    loader = await load_kube_config(source, self._context, configuration)
+                    loader = await used.load_kube_config(source, self._context, configuration)
                 self.namespace = _namespace_of(loader)
             files = _digest(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
             if not self._opened or files != self._files:
-                self._open_session(ApiClient(configuration), configuration)
+                self._open_session(used.ApiClient(configuration), configuration)
             self._configuration, self._loader, self._files = configuration, loader, files
             await self._take_token()
         except Exception as error:  # the library raises AssertionError, KeyError and its own alike
