@@ -47,6 +47,8 @@ def main() -> int:
         result = f"{broken} problems" if broken else "all promises kept"
         if options.devices:
             keep("attacks_devices", result, paired_figures(pairs))
+        elif options.control:
+            keep("attacks_beside_control", result, paired_figures(pairs))
         else:
             keep("attacks", result, figures(report))
     return 1 if broken else 0

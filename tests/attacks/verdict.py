@@ -86,7 +86,7 @@ def figures(report: Json) -> Json:
 
 
 def paired_figures(pairs: Sequence[Pair]) -> Json:
-    """Return what is kept of the attacks by means of devices: a row for each run."""
+    """Return what is kept of attacks beside a control: a row for each run."""
     return {
         "nodes": pairs[0][0]["nodes"],
         "seconds": round(pairs[0][0]["attacked"]["seconds"]),
@@ -106,5 +106,8 @@ def _row(pair: Pair) -> Json:
         "rss_mib": attacked["rss_mib"],
         "cpus": attacked["cpus"],
         "livez_max_s": attacked["livez"]["max"],
+        "api_server_p50_quiet_s": report["quiet"]["api_server"]["p50"],
+        "api_server_p50_control_s": control["attacked"]["api_server"]["p50"] if control else None,
+        "api_server_p50_s": attacked["api_server"]["p50"],
         "kept": not report["problems"],
     }

@@ -31,6 +31,7 @@ _ENDED = [
 ]
 WRITTEN = {
     "attacks": verdict.figures(_REPORT),
+    "attacks_beside_control": verdict.paired_figures([(_PAIRED, _PAIRED)]),
     "attacks_devices": verdict.paired_figures([(_PAIRED, _PAIRED), (_PAIRED, None)]),
     "churn": day.figures(day.Day(24.0, 0.01, 1)),
     "gap_together": gap_together.figures(_CASES, 8),
