@@ -3,15 +3,17 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import kopf
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from kopf._cogs.clients.api import iter_jsonlines
+from yarl import URL
 
 from tests.crds import serving_migrations
 from tests.e2e.api import Api
@@ -45,6 +47,21 @@ MIGRATION = {
 
 def reports(listed: Callable[[frozenset[str]], None] = lambda keys: None) -> Reports:
     return Reports(listed, seen=lambda resource: None, failed=lambda resource, code, message: None)
+
+
+@asynccontextmanager
+async def _session(
+    answer: Callable[[web.Request], Awaitable[web.Response]],
+    listed: Callable[[frozenset[str]], None] = lambda keys: None,
+) -> AsyncIterator[tuple[ClientSession, URL]]:
+    """Yield a session for kopf, and the address of Migrations on a server that answers requests for them."""
+    app = web.Application()
+    app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
+    async with (
+        TestServer(app) as server,
+        open_session(Connection(str(server.make_url(""))), reports(listed)).aiohttp_session as session,
+    ):
+        yield session, server.make_url("/apis/topology.scheduler/v1alpha1/migrations")
 
 
 @pytest.fixture
@@ -110,14 +127,8 @@ async def test_kopf_asks_for_metadata_and_takes_a_null_for_an_empty_list() -> No
         accepted.append(f"{request.headers['Accept'].split(';')[1]} {request.query.get('limit')}")
         return web.json_response({"kind": "PartialObjectMetadataList", "metadata": {}, "items": None})
 
-    app = web.Application()
-    app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
-    async with TestServer(app) as server:
-        session = open_session(Connection(str(server.make_url(""))), reports(listed.append)).aiohttp_session
-        async with session:
-            path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations?limit=500")
-            async with session.get(path) as response:
-                assert (await response.json())["items"] == []
+    async with _session(answer, listed.append) as (session, path), session.get(path.with_query(limit=500)) as response:
+        assert (await response.json())["items"] == []
     assert accepted == ["as=PartialObjectMetadataList 16"] and listed == [frozenset()]
 
 
@@ -131,16 +142,11 @@ async def test_kopf_reports_the_migrations_of_a_list_once_all_its_pages_are_read
         metadata = {"continue": tokens[token]}
         return web.json_response({"kind": "PartialObjectMetadataList", "metadata": metadata, "items": [item]})
 
-    app = web.Application()
-    app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
-    async with TestServer(app) as server:
-        session = open_session(Connection(str(server.make_url(""))), reports(listed.append)).aiohttp_session
-        async with session:
-            path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations")
-            await session.get(path)  # a list that is not read to its end counts for nothing
-            for token in tokens:
-                assert not listed
-                await session.get(path.with_query({"continue": token} if token else {}))
+    async with _session(answer, listed.append) as (session, path):
+        await session.get(path)  # a list that is not read to its end counts for nothing
+        for token in tokens:
+            assert not listed
+            await session.get(path.with_query({"continue": token} if token else {}))
     assert listed == [frozenset({"team/page-first", "team/page-next", "team/page-last"})]
 
 
@@ -155,68 +161,67 @@ async def test_kopf_reads_metadata_that_are_nested_deeply() -> None:
         listing = f'{{"metadata":{{}},"kind":"PartialObjectMetadataList","items":[{item}]}}'
         return web.Response(text=listing, content_type="application/json")
 
-    app = web.Application()
-    app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
-    async with TestServer(app) as server:
-        session = open_session(Connection(str(server.make_url(""))), reports()).aiohttp_session
-        async with session:
-            path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations")
-            async with session.get(path) as response:
-                assert [one["metadata"]["name"] for one in (await response.json())["items"]] == ["m1"]
-            async with session.get(path.with_query(watch="true")) as response:
-                lines = [line async for line in iter_jsonlines(response.content)]
+    async with _session(answer) as (session, path):
+        async with session.get(path) as response:
+            assert [one["metadata"]["name"] for one in (await response.json())["items"]] == ["m1"]
+        async with session.get(path.with_query(watch="true")) as response:
+            lines = [line async for line in iter_jsonlines(response.content)]
     assert [json.loads(line)["type"] for line in lines] == ["ADDED", "DELETED"]
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["at once", "while it waits to be stopped"])
-async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+async def _fails() -> None:
+    raise RuntimeError("a fault of its own")
+
+
+async def _end_of_tasks(
+    monkeypatch: pytest.MonkeyPatch, *tasks: Callable[[], Coroutine[Any, Any, None]], waits: bool = False
+) -> str:
+    """Let kopf run other tasks than its own until its thread has ended; return the problem of the thread.
+
+    ``waits``: whether it waits for its flag in yet another thread, which is not told that it ends, as kopf does.
+    """
+    running: list[asyncio.Task[None]] = []
+
     async def connect() -> Connection:
         return Connection("http://127.0.0.1:1")
 
-    async def fails() -> None:
-        raise RuntimeError("a fault of its own")
-
     async def spawn_tasks(stop_flag: threading.Event, **_: Any) -> list[asyncio.Task[None]]:
-        if waits:  # as kopf does: in another thread, which is not told that it ends
+        if waits:
             asyncio.get_running_loop().run_in_executor(None, stop_flag.wait)
-        return [asyncio.create_task(fails())]
+        for task in tasks:
+            running.append(asyncio.create_task(task()))
+            await asyncio.sleep(0)
+        return running
 
     monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
     woken = asyncio.Event()
     watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
     watcher.start()
+    return await _problem_at_the_end(watcher, woken)
+
+
+async def _problem_at_the_end(watcher: Watcher, woken: asyncio.Event) -> str:
     async with asyncio.timeout(15):
         await woken.wait()
     await asyncio.to_thread(_join)
-    assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
+    return watcher.wrong()
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "while it waits to be stopped"])
+async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    problem = await _end_of_tasks(monkeypatch, _fails, waits=waits)
+    assert problem.endswith("has ended: RuntimeError: a fault of its own")
 
 
 async def test_the_first_error_is_told_not_those_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def connect() -> Connection:
-        return Connection("http://127.0.0.1:1")
-
-    async def fails() -> None:
-        raise RuntimeError("the cause")
-
     async def follows() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             raise RuntimeError("what follows")
 
-    async def spawn_tasks(**_: Any) -> list[asyncio.Task[None]]:
-        tasks = [asyncio.create_task(follows()) for _ in range(20)]
-        await asyncio.sleep(0)  # all wait when the first one fails
-        return [*tasks, asyncio.create_task(fails())]
-
-    monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
-    woken = asyncio.Event()
-    watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
-    watcher.start()
-    async with asyncio.timeout(15):
-        await woken.wait()
-    await asyncio.to_thread(_join)
-    assert watcher.wrong().endswith("has ended: RuntimeError: the cause")
+    problem = await _end_of_tasks(monkeypatch, *[follows] * 20, _fails)
+    assert problem.endswith("has ended: RuntimeError: a fault of its own")
 
 
 async def test_a_watch_that_is_cancelled_while_it_is_opened_does_not_keep_the_thread(
@@ -233,25 +238,13 @@ async def test_a_watch_that_is_cancelled_while_it_is_opened_does_not_keep_the_th
             except asyncio.CancelledError:
                 cancelled += 1
 
-    async def fails() -> None:
-        raise RuntimeError("a fault of its own")
-
-    async def spawn_tasks(**_: Any) -> list[asyncio.Task[None]]:
+    async def spawn_watch() -> None:
         watching.add(asyncio.create_task(watch()))
-        return [asyncio.create_task(fails())]
-
-    async def connect() -> Connection:
-        return Connection("http://127.0.0.1:1")
+        await _fails()
 
     watching: set[asyncio.Task[None]] = set()
-    monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
-    woken = asyncio.Event()
-    watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
-    watcher.start()
-    async with asyncio.timeout(15):
-        await woken.wait()
-    await asyncio.to_thread(_join)
-    assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
+    problem = await _end_of_tasks(monkeypatch, spawn_watch)
+    assert problem.endswith("has ended: RuntimeError: a fault of its own")
 
 
 async def test_a_watch_that_is_refused_ends_the_thread_without_a_traceback(
@@ -266,10 +259,8 @@ async def test_a_watch_that_is_refused_ends_the_thread_without_a_traceback(
         await asyncio.sleep(1.0)
         await api.delete("customresourcedefinitions", "migrations.topology.scheduler")
         server.break_watches(BreakWatch("end"))
-        async with asyncio.timeout(15):
-            await woken.wait()
-        await asyncio.to_thread(_join)
-        assert "has ended: 404 the server could not find the requested resource" in watcher.wrong()
+        problem = await _problem_at_the_end(watcher, woken)
+        assert "has ended: 404 the server could not find the requested resource" in problem
         assert not [record for record in caplog.records if record.exc_info]
         await watcher.stop()
         await client.close()
@@ -301,10 +292,8 @@ async def test_what_was_not_defined_when_it_looked_is_told(api: Api, client: Cli
     woken = asyncio.Event()
     watcher = Watcher(RecoverySpec(enabled=True), (), client.connection, woken.set)
     watcher.start()
-    async with asyncio.timeout(15):
-        await woken.wait()
-    await asyncio.to_thread(_join)
-    assert watcher.wrong().endswith("migrations.topology.scheduler was not defined when it was read")
+    problem = await _problem_at_the_end(watcher, woken)
+    assert problem.endswith("migrations.topology.scheduler was not defined when it was read")
     await watcher.stop()
 
 
