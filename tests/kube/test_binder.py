@@ -203,6 +203,18 @@ async def test_what_admission_says_is_final(code: int) -> None:
         assert w.asked("create", "pods/binding") == 1
 
 
+@virtual_time
+async def test_a_pod_that_etcd_cannot_store_with_its_node_is_refused() -> None:
+    """The API server gives every error of its storage the code of a conflict."""
+    message = 'Operation cannot be fulfilled on pods/binding "pod": etcdserver: request is too large'
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Refuse(409, message=message))
+        result = await bind(w)
+        assert (result.outcome, result.message) == (BindStatus.REJECTED, message)
+        assert w.asked("create", "pods/binding") == 1
+
+
 @pytest.mark.parametrize(
     "fault",
     [

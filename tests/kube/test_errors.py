@@ -23,7 +23,8 @@ from topo_scheduler.kube.connection.retrying import retried
 from .virtual import now, virtual_time
 
 PASSING: list[KubeError] = [TooManyRequests(429), ServerError(503), Unreachable("away"), Unauthorized(401)]
-FINAL: list[KubeError] = [Forbidden(403), NotFound(404), ApiError(422), Undecodable("half")]
+TOO_LARGE = ServerError(500, "", "etcdserver: request is too large")
+FINAL: list[KubeError] = [Forbidden(403), NotFound(404), ApiError(422), Undecodable("half"), TOO_LARGE]
 
 
 class Call:

@@ -38,6 +38,9 @@ MAX_RETRY_AFTER_SECONDS: Final = 30.0
 _NO_DRY_RUN: Final = re.compile(r'admission webhook "[^\s"]+" does not support dry run')
 """The API server's message about a webhook with side effects. That of a denial contains a text of the webhook."""
 
+_TOO_LARGE: Final = "etcdserver: request is too large"
+"""End of the API server's message about it, with status 500; of a Binding with 409."""
+
 
 class KubeError(Exception):
     """Any failure between this process and the API server."""
@@ -150,7 +153,15 @@ def api_error(status: Status, *, request: str = "", retry_after: float | None = 
 
 def passes(error: BaseException) -> bool:
     """Return whether the same request may succeed a little later."""
-    return isinstance(error, (TooManyRequests, ServerError, Unreachable, Unauthorized))
+    return isinstance(error, (TooManyRequests, ServerError, Unreachable, Unauthorized)) and not exceeds_storage(error)
+
+
+def exceeds_storage(error: BaseException) -> bool:
+    """Return whether etcd refused a write because the object would be larger than it stores.
+
+    A tenant can create an object so close to that limit that not even its deletion can be recorded.
+    """
+    return isinstance(error, ApiError) and error.message.endswith(_TOO_LARGE)
 
 
 def lacks_rights(error: BaseException) -> bool:

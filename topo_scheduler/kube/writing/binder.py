@@ -33,6 +33,7 @@ from topo_scheduler.kube.connection.errors import (
     ServerError,
     Unreachable,
     Withdrawn,
+    exceeds_storage,
     lacks_dry_run,
     passes,
     pause,
@@ -301,7 +302,8 @@ class Binder:
                 if seen is not None and seen[0] is not BindStatus.UNBOUND:
                     return seen
                 # A webhook may refuse with 404. A load balancer without a backend may answer both requests so.
-                refusal = error if isinstance(error, NotFound) and seen is not None else None
+                final = isinstance(error, NotFound) or exceeds_storage(error)
+                refusal = refusal if final and seen is not None else None
             elif dry_run and isinstance(error, ApiError) and lacks_dry_run(error):
                 return BindStatus.UNBOUND, error.message
             if refusal is not None:
