@@ -26,6 +26,8 @@ TINY: dict[str, tuple[str, ...]] = {
 """Thousandths of bytes, as who writes ``memory: 500m`` gets: they are summed first, then rounded. An API server
 rounds CPU, and everything else, up to thousandths itself."""
 
+RESIZED = ("cpu", "memory")
+
 
 def amounts(rng: random.Random) -> dict[str, str]:
     if chance(rng, 0.07):
@@ -69,10 +71,14 @@ def _container(rng: random.Random, name: str) -> Json:
 def _held(rng: random.Random, resources: Json) -> dict[str, str]:
     """Return what a kubelet says that a container holds: only CPU and memory can differ from its requests.
 
-    kube-scheduler believes a status that says less of other resources, this scheduler does not.
+    kube-scheduler believes what a status says of other resources, this scheduler does not.
     """
-    fixed = {name: value for name, value in resources.get("requests", {}).items() if name not in ("cpu", "memory")}
-    return {**(amounts(rng) if chance(rng, 0.9) else {}), **fixed}
+    fixed = {name: value for name, value in resources.get("requests", {}).items() if name not in RESIZED}
+    return {**(_resized(rng) if chance(rng, 0.9) else {}), **fixed}
+
+
+def _resized(rng: random.Random) -> dict[str, str]:
+    return {name: value for name, value in amounts(rng).items() if name in RESIZED}
 
 
 def resize(rng: random.Random, pod: Json) -> None:
@@ -85,12 +91,12 @@ def resize(rng: random.Random, pod: Json) -> None:
                 if chance(rng, 0.8):
                     found["resources"] = {"requests": _held(rng, container.get("resources", {}))}
                 if chance(rng, 0.6):
-                    found["allocatedResources"] = amounts(rng)
+                    found["allocatedResources"] = _resized(rng)
                 status.setdefault(of, []).append(found)
     if chance(rng, 0.5):
         status["resources"] = {"requests": _held(rng, spec.get("resources", {}))}
     if chance(rng, 0.5):
-        status["allocatedResources"] = amounts(rng)
+        status["allocatedResources"] = _resized(rng)
     if chance(rng, 0.6):
         reason = rng.choice(("Infeasible", "Infeasible", "Deferred"))
         status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]

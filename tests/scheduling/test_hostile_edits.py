@@ -15,6 +15,7 @@ from topo_scheduler.api.objects import (
     Pod,
     PodCondition,
     PodResourceClaim,
+    Quantity,
     ResourceRequirements,
 )
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
@@ -188,6 +189,18 @@ def test_a_status_that_a_tenant_writes_hides_no_gpus_of_a_running_pod() -> None:
     d.apply(pod)
     assert set(d.run(make_pod("large", gpus=3), make_pod("small", gpus=2))) == {"small"}
     assert d.engine.world.nodes.requested[0, CPU] == 1010
+
+
+def test_a_status_that_a_tenant_writes_takes_no_gpus_for_a_running_pod() -> None:
+    """Only CPU and memory can be resized, so no quota sees GPUs that stand in a status alone."""
+    pod = make_pod("h", gpus=0, node="s1-l1-1", phase="Running")
+    gpus: dict[str, Quantity] = {"nvidia.com/gpu": "8"}
+    held = ResourceRequirements(gpus)
+    pod.status.container_statuses = [ContainerStatus("main", resources=held, allocated_resources=gpus)]
+    pod.status.resources = held
+    d = Driver(fabric({"s1/l1": 1}))
+    d.apply(pod)
+    assert set(d.run(make_pod("whole", gpus=8))) == {"whole"}
 
 
 @pytest.mark.parametrize("edited", [False, True])

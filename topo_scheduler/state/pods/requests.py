@@ -11,6 +11,7 @@ from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE, QuantityError
 from topo_scheduler.state.nodes.resources import CPU, MEMORY, PODS, KnownResources, ReadableResources, ResourceTable
 
+_RESIZED: Final = ("cpu", "memory")
 _BY_POD: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
@@ -131,18 +132,20 @@ def _held(table: Resources, pod: Pod) -> _ResizedResources:
     status = pod.status
     pending = next((item for item in status.conditions if item.type == "PodResizePending"), None)
     containers = {
-        item.name: _largest(table, item.resources.requests, item.allocated_resources)
+        item.name: _largest_resized(table, item.resources.requests, item.allocated_resources)
         for item in (*status.container_statuses, *status.init_container_statuses)
         if item.resources is not None
     }
-    pod_level = _largest(table, status.resources.requests, status.allocated_resources) if status.resources else None
+    in_pod = status.resources
+    pod_level = _largest_resized(table, in_pod.requests, status.allocated_resources) if in_pod else None
     return _ResizedResources(containers, pod_level, pending is not None and pending.reason == "Infeasible")
 
 
-def _largest(table: Resources, *quantities: Mapping[str, Quantity]) -> Exact:
+def _largest_resized(table: Resources, *quantities: Mapping[str, Quantity]) -> Exact:
     amounts: Exact = {}
     for quantities_of_source in quantities:
-        _raise_to(amounts, table.exact(counted(quantities_of_source)))
+        resized = {name: quantities_of_source[name] for name in _RESIZED if name in quantities_of_source}
+        _raise_to(amounts, table.exact(resized))
     return amounts
 
 
