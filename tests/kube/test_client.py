@@ -1,8 +1,10 @@
 """A request ends in an answer or in one of our errors, and a stream in lines."""
 
 import asyncio
+import gc
 import json
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
@@ -162,6 +164,26 @@ async def test_a_fault_of_the_http_library_is_the_failure_of_one_request(
                 await get(client)
         assert "internal error in a request, please report it: GET /api/v1/pods" in caplog.text
         await get(client)
+
+
+async def test_a_write_that_is_cancelled_right_before_its_time_is_up_ends_without_an_unretrieved_error() -> None:
+    async def silent(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    loop, reported = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+    async with stubbed(silent) as client:
+        writing = asyncio.create_task(client.request("PUT", "/api/v1/nodes/a", body=b"{}", timeout=0.3))
+        await asyncio.sleep(0.1)
+        loop.call_later(0.1, writing.cancel)
+        loop.call_soon(time.sleep, 0.4)  # so that the loop finds both due at once, in this order
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        await asyncio.sleep(0.05)
+    del writing
+    gc.collect()
+    assert not [message for message in reported if "never retrieved" in message]
 
 
 @virtual_time

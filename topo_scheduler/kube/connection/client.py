@@ -272,9 +272,9 @@ class Client:
             # the answer, the lease would be held for the whole deadline.
             if fence.is_on_wire(payload):
                 self._outlasting.add(writing)
-                writing.add_done_callback(self._outlasted)
             else:
-                writing.cancel()
+                writing.cancel()  # it may end by its own timeout instead
+            writing.add_done_callback(self._outlasted)
             raise
 
     def _outlasted(self, writing: asyncio.Task[bytes]) -> None:
