@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, owner, timestamp
-from tests.scheduling.driver import Driver, configured, fabric, gang, reservations_by_name
+from tests.scheduling.driver import Driver, configured, explanation_of, fabric, gang, reservations_by_name
 from tests.scheduling.running_pods import run_pod_until, timed_pod, with_duration
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
@@ -333,6 +333,17 @@ def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> Non
         "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room reserved for gang default/large,"
         " expected free at about 2023-11-14 23:13 UTC."
     )
+
+
+def test_no_remedy_ends_a_pod_whose_room_a_reservation_takes() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    run_pod_until(d, "b", "s1-l1-2", ends=3600)
+    waiting_gang(d)
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    late = timed_pod("late")
+    assert d.run(late) == {}
+    assert not explanation_of(d, late).ways, "whichever pods end, the gang takes their nodes"
 
 
 def test_what_the_holder_does_not_need_is_for_all(half_free: Driver) -> None:

@@ -40,6 +40,7 @@ from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
 from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.machine import Reserving
@@ -415,7 +416,13 @@ class Explainer:
         around = any(looks_around(world.around.seen_by(member.cls, member.profile)) for member in members)
         layout = seen_fabric(workload, world.layout)
         what_if = WhatIf(
-            self._attempts.planner, self._sharing, layout, now, neighbours=around, spares=self._attempts.spares
+            self._attempts.planner,
+            self._sharing,
+            layout,
+            now,
+            neighbours=around,
+            spares=self._attempts.spares,
+            shares=ReservationShares(self._reserving.shares(workload, now)),
         )
         # These amounts are set on the copy only: the explanation must not change the state.
         what_if.planner.nodes.requested[:] = world.held()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.spares import Spares
@@ -36,9 +37,20 @@ class WhatIf(Trial):
         *,
         neighbours: bool,
         spares: Spares | None = None,
+        shares: ReservationShares | None = None,
     ) -> None:
-        """``neighbours``: whether it matters which pods run on a node, beyond the resources that they hold."""
-        super().__init__(planner, layout, now, neighbours=neighbours)
+        """Copy the state.
+
+        Args:
+            planner: on the current state.
+            sharing: quotas and access to domains.
+            layout: the fabric.
+            now: seconds.
+            neighbours: whether it matters which pods run on a node, beyond the resources that they hold.
+            spares: spare nodes; None if there are none.
+            shares: what reservations take of the room of pods that end, for this copy alone.
+        """
+        super().__init__(planner, layout, now, neighbours=neighbours, shares=shares)
         self.planner.nodes.detach()
         self.planner.around.detach()
         self.planner.history = copy.deepcopy(planner.history)
