@@ -26,11 +26,11 @@ def _two_pods(spec: RecoverySpec = SPEC) -> World:
     return world
 
 
-@pytest.mark.parametrize("left", [7, 0])
-def test_all_pods_leave_a_node_that_lost_a_gpu_they_hold(left: int) -> None:
+@pytest.mark.parametrize(("left", "waits"), [(7, 9), (0, 299)])
+def test_all_pods_leave_a_node_that_lost_a_gpu_they_hold(left: int, waits: float) -> None:
     world = _two_pods()
     _offer(world, "s1-l1-1", left)
-    world.run(9)
+    world.run(waits)
     assert not world.migrations
     world.run(20)
     assert world.phases() == [Phase.DONE, Phase.DONE]
@@ -41,6 +41,20 @@ def test_all_pods_leave_a_node_that_lost_a_gpu_they_hold(left: int) -> None:
     assert "s1-l1-1" not in {*world.nodes_of("a").values(), *world.nodes_of("b").values()}
     assert world.recovery.detection.is_healthy("s1-l1-1"), "what is left is whole"
     world.check()
+
+
+@pytest.mark.parametrize("keeps_capacity", [True, False])
+def test_a_device_plugin_that_restarts_costs_nobody_a_pod(*, keeps_capacity: bool) -> None:
+    """Its node offers no GPU meanwhile; after a restart of the kubelet it has none either."""
+    world = _two_pods()
+    _offer(world, "s1-l1-1", 0)
+    if keeps_capacity:
+        world.node_objects["s1-l1-1"].status.capacity["nvidia.com/gpu"] = "8"
+        world.d.nodes(*copies_of([world.node_objects["s1-l1-1"]]))
+    world.run(90)
+    _offer(world, "s1-l1-1", 8)
+    world.run(400)
+    assert not world.migrations and world.recovery.detection.is_healthy("s1-l1-1")
 
 
 def test_who_has_no_place_yet_goes_too_though_what_is_left_would_do() -> None:

@@ -155,7 +155,7 @@ class Detection:
 
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures that have lasted long enough by ``now``, each failure once."""
-        ripe = [name for name, node in self._failing.items() if node.fresh and node.since + self.spec.debounce <= now]
+        ripe = [name for name, node in self._failing.items() if node.fresh and self._counts_at(node) <= now]
         deleted = self._deleted(now)
         if not ripe and not deleted:
             if self.held:
@@ -185,7 +185,7 @@ class Detection:
         if self.held:
             return self._held_until
         unreported = [node.at for node in self._deleted_nodes.values() if not node.reported]
-        due = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
+        due = [self._counts_at(node) for node in self._failing.values() if node.fresh]
         return min((*due, *(at + GATHER_SECONDS for at in unreported)), default=None)
 
     def problem(self, name: str) -> NodeProblem | None:
@@ -210,7 +210,7 @@ class Detection:
         node = self._nodes.get(name)
         if node is None or node.problem is None:
             return node is None
-        return not node.fresh or node.since + self.spec.debounce <= now
+        return not node.fresh or self._counts_at(node) <= now
 
     def dead_for_debounce(self, name: str, now: float) -> bool:
         """Return whether an existing node has been dead for the debounce, or was reported with its domain."""
@@ -236,6 +236,11 @@ class Detection:
         return set(self._failing) | {name for name, record in self._records.items() if now < record.until}
 
     # ------------------------------------------------------------ helpers
+
+    def _counts_at(self, node: _WatchedNode) -> float:
+        """Return when the problem of a node counts, in seconds."""
+        least = node.problem.least_seconds if node.problem is not None else 0.0
+        return node.since + max(self.spec.debounce, least)
 
     def _locate(self, node: _WatchedNode) -> None:
         """Record the domains of a node without a problem: later it may have no labels, or be deleted."""

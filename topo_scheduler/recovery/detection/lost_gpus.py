@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topo_scheduler.api.migrations import Cause
-from topo_scheduler.recovery.detection.node_health import NodeProblem
+from topo_scheduler.recovery.detection.node_health import DEVICE_PLUGIN_SECONDS, NodeProblem
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 
@@ -45,8 +45,9 @@ class LostGPUs:
             if node_row is None or nodes.allocatable[node_row, GPU] >= held or not used[node_row]:
                 del self._held[name]
             else:
-                text = f"offers {nodes.allocatable[node_row, GPU]} GPUs, but its pods held {held}"
-                problems[name] = NodeProblem(Cause.GPUS, text)
+                offers = int(nodes.allocatable[node_row, GPU])
+                text = f"offers {offers} GPUs, but its pods held {held}"
+                problems[name] = NodeProblem(Cause.GPUS, text, least_seconds=0.0 if offers else DEVICE_PLUGIN_SECONDS)
         return problems
 
     def _not_started(self, node: str) -> int:

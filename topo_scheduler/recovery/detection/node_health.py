@@ -8,14 +8,19 @@ from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.recovery import RecoverySpec
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+DEVICE_PLUGIN_SECONDS: Final = 300.0
+"""Seconds for which a node may offer none of its GPUs: kubelets wait as long for a device plugin that restarts.
+
+Containers that run keep their GPUs meanwhile.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
     """The relevant fields of a node. ``ready`` is the status of its condition Ready, empty if it has none.
 
-    ``missing`` are GPUs of its capacity that are not allocatable, by resource. ``links`` describes degraded links, from
-    its labels.
+    ``missing`` are GPUs of its capacity that are not allocatable, by resource. ``offers_none``: these are all that it
+    has of these resources. ``links`` describes degraded links, from its labels.
     """
 
     name: str
@@ -26,6 +31,7 @@ class NodeHealth:
     taints: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     missing: tuple[tuple[str, int], ...] = ()
+    offers_none: bool = False
     links: str = ""
 
     @property
@@ -36,11 +42,15 @@ class NodeHealth:
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """A problem of a node. ``text`` continues "node x"; ``pods`` indicate it, as ``namespace/name (reason)``."""
+    """A problem of a node. ``text`` continues "node x"; ``pods`` indicate it, as ``namespace/name (reason)``.
+
+    It counts after ``least_seconds``, or after the debounce if that is longer.
+    """
 
     cause: Cause
     text: str
     pods: tuple[str, ...] = ()
+    least_seconds: float = 0.0
 
 
 def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tuple[str, ...]) -> NodeHealth:
@@ -56,6 +66,7 @@ def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tupl
         if pair.current in labels and pair.expected in labels and labels[pair.current] != labels[pair.expected]
     ]
     taints = sorted(str(_mapping(taint).get("key", "")) for taint in own.get("taints") or ())
+    missing = _missing(status, gpu_resources) if spec.unhealthy_gpus else []
     return NodeHealth(
         name=str(meta.get("name", "")),
         uid=str(meta.get("uid", "")),
@@ -70,7 +81,8 @@ def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tupl
                 if condition.get("status") == "True" and condition.get("type") in spec.conditions
             )
         ),
-        missing=tuple(_missing(status, gpu_resources)) if spec.unhealthy_gpus else (),
+        missing=tuple((resource, has - offers) for resource, has, offers in missing),
+        offers_none=not any(offers for _, _, offers in missing),
         links="; ".join(links),
     )
 
@@ -88,7 +100,8 @@ def problem_of(health: NodeHealth, spec: RecoverySpec) -> NodeProblem | None:
         return NodeProblem(Cause.CONDITION, f"has the condition {', '.join(health.conditions)}")
     if health.missing:
         lost = ", ".join(f"{count} of {resource}" for resource, count in health.missing)
-        return NodeProblem(Cause.GPUS, f"offers less than it has: {lost} missing")
+        text = f"offers less than it has: {lost} missing"
+        return NodeProblem(Cause.GPUS, text, least_seconds=DEVICE_PLUGIN_SECONDS if health.offers_none else 0.0)
     if health.links:
         return NodeProblem(Cause.LINKS, f"has degraded links: {health.links}")
     named = [taint for taint in health.taints if taint in spec.maintenance_taints]
@@ -103,11 +116,12 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _missing(status: Mapping[str, Any], gpu_resources: tuple[str, ...]) -> list[tuple[str, int]]:
+def _missing(status: Mapping[str, Any], gpu_resources: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """Return the resources of which a node offers less than it has, with both numbers."""
     capacity, allocatable = _mapping(status.get("capacity")), _mapping(status.get("allocatable"))
     missing = []
     for resource in gpu_resources:
         has, offers = str(capacity.get(resource, "")), str(allocatable.get(resource, ""))
         if has.isdecimal() and offers.isdecimal() and int(offers) < int(has):
-            missing.append((resource, int(has) - int(offers)))
+            missing.append((resource, int(has), int(offers)))
     return missing
