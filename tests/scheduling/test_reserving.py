@@ -640,6 +640,19 @@ def test_a_new_process_holds_nodes_at_once_for_who_has_waited_under_the_last_one
         d.write_conditions()
 
 
+def test_a_new_process_holds_nodes_before_it_places_younger_pods() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pod = run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    pods = waiting_gang(d)
+    late = timed_pod("late")
+    assert d.run(late) == {}
+    d.write_conditions()
+    new = Driver(fabric({"s1/l1": 2}))
+    new.now = d.now
+    assert new.run(pod, *pods, late) == {"a": "s1-l1-1"}
+    assert reservations_by_name(new)
+
+
 # ---------------------------------------------------------------- over time
 
 

@@ -398,6 +398,11 @@ class Reserving:
         at = self._not_before if self._seen != self._state() else max(self._at, self._not_before)
         return at if at < inf else None
 
+    def is_due(self, now: float) -> bool:
+        """Return whether a new check is due."""
+        at = self.next_due()
+        return at is not None and at <= now and not self.working
+
     # ------------------------------------------------------------ one workload
 
     def _serve(self, workload: Workload, look: _QueueCheck) -> Generator[None, None, bool]:
