@@ -1,7 +1,7 @@
 """Scenes of evictions: a gang that preempts, and the API server that evicts its victims."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Container, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -77,20 +77,25 @@ class EvictionScene:
 
 @asynccontextmanager
 async def eviction_scene(
-    w: World, owner: Json, size: int = 2, confirm: bool = True, nodes: int = 0
+    w: World, owner: Json, size: int = 2, confirm: bool = True, nodes: int = 0, of_tenant: Container[int] = ()
 ) -> AsyncIterator[EvictionScene]:
     """Begin a scene in which a gang of ``size`` pods below ``owner`` would preempt as many pods.
 
-    There are as many nodes, or more if ``nodes`` says so, in leaves of eight.
+    There are as many nodes, or more if ``nodes`` says so, in leaves of eight. Victims on those ``of_tenant`` are of
+    another namespace.
     """
     nodes = nodes or size
     d = Driver([make_node(f"n{n}", f"s1/l{n // 8}") for n in range(nodes)])
     d.now = now()
     d.engine.budgets_known()
+    if of_tenant:
+        w.server.store.create("namespaces", {"metadata": {"name": "tenant"}})
     name, victims = owner["metadata"]["name"], []
     for n in range(nodes):
-        uid = w.create_pod(f"{name}-low-{n}", finalizers=["example.com/wait"]).metadata.uid
-        victims.append(make_pod(f"{name}-low-{n}", uid=uid, gpus=8, node=f"n{n}", scheduler="other", phase="Running"))
+        of, namespace = f"{name}-low-{n}", "tenant" if n in of_tenant else "default"
+        uid = w.create_pod(of, namespace, finalizers=["example.com/wait"]).metadata.uid
+        victim = make_pod(of, namespace=namespace, uid=uid, gpus=8, node=f"n{n}", scheduler="other", phase="Running")
+        victims.append(victim)
     d.apply(*victims)
     uid = owner["metadata"]["uid"]
     d.own(Owner(owner["kind"], owner["metadata"]["name"], uid=uid))

@@ -13,6 +13,7 @@ from topo_scheduler.simulation.apiserver.faults import Fault
 from topo_scheduler.simulation.apiserver.requests import RequestInfo
 
 LEAF, LEAVES = 8, 3
+TOO_LARGE = "etcdserver: request is too large"
 NO_DRY_RUN = 'admission webhook "w.example.com" does not support dry run'
 DENIED = 'admission webhook "w.example.com" denied the request: "w" does not support dry run'
 
@@ -49,6 +50,24 @@ async def test_a_gang_of_which_a_victim_in_each_leaf_stays_evicts_the_others_of_
             await rounds(e, 12)
             assert e.running in (LEAF * (LEAVES - 1), running - LEAF), "all victims of one leaf"
             assert e.counted()["evicted"] >= LEAF
+
+
+@pytest.mark.parametrize("fault", [Refuse(500, message=TOO_LARGE), Delay(600.0)], ids=["refuses", "hangs"])
+@virtual_time
+async def test_a_victim_whose_dry_run_alone_succeeds_is_tried_before_the_others_of_its_leaf(fault: Fault) -> None:
+    """A dry run does not reach etcd. So the others of one leaf are evicted before that is known, and no more."""
+
+    def stays(info: RequestInfo) -> bool:
+        return one_of_each_leaf(info) and not info.dry_run
+
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        of_tenant = range(0, LEAF * LEAVES, LEAF)
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * LEAVES, of_tenant=of_tenant) as e:
+            w.server.faults.add(fault, verb="create", resource="pods/eviction", where=stays)
+            await rounds(e, 40)
+            assert e.running > LEAF * (LEAVES - 1), "only before the first refusal"
+            assert w.asked("create", "pods/eviction") > LEAF * 2, "it goes on searching"
 
 
 @virtual_time

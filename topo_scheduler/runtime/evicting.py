@@ -67,7 +67,10 @@ class _Confirmation:
 
 @dataclass(slots=True, eq=False)
 class _EvictionRehearsal:
-    """Dry runs of the evictions for one workload: none of its victims is evicted before all of them could be."""
+    """Dry runs of the evictions for one workload: none of its victims is evicted before all of them could be.
+
+    A dry run does not reach etcd, which may refuse the eviction itself. So doubted victims are evicted first.
+    """
 
     victims: dict[str, Preempt] = field(default_factory=dict)
     """Requested evictions, by uid of the victim."""
@@ -75,12 +78,22 @@ class _EvictionRehearsal:
     """Dry runs that have not ended."""
     refused: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    doubted: set[str] = field(default_factory=set)
+    """Uids of victims that are evicted before all others."""
+    going: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once all doubted victims go, or one stays."""
 
     def end_one(self) -> None:
         """Record that a dry run ended."""
         self.open -= 1
         if not self.open:
             self.ended.set()
+
+    def end_doubted(self, uid: str) -> None:
+        """Record that the eviction of a doubted victim ended."""
+        self.doubted.discard(uid)
+        if not self.doubted:
+            self.going.set()
 
 
 @contextmanager
@@ -139,6 +152,8 @@ class Evictions:
         """How evictions for others end, by uid of the victim, while they are being requested."""
         self._rehearsals: dict[str, _EvictionRehearsal] = {}
         """Dry runs that have not begun, by uid of the pod to place."""
+        self._first: dict[str, _EvictionRehearsal] = {}
+        """Rehearsals whose other victims wait, by uid of a doubted victim that is being evicted."""
 
     async def roll_back(self, pod: PodRef, message: str) -> None:
         """Evict a member of a partially bound gang."""
@@ -171,10 +186,15 @@ class Evictions:
         rehearsal = self._rehearsals.setdefault(preempt.preemptor.uid, _EvictionRehearsal())
         rehearsal.victims[preempt.pod.uid] = preempt
         rehearsal.open += 1
+        if self._engine.preempting.is_doubted(preempt.pod.uid):
+            rehearsal.doubted.add(preempt.pod.uid)
         return self._rehearse(preempt, rehearsal)
 
     async def _rehearse(self, preempt: Preempt, rehearsal: _EvictionRehearsal) -> None:
-        """Try an eviction with a dry run. Once all victims of the workload could be evicted, evict this one."""
+        """Try an eviction with a dry run. Once all victims of the workload could be evicted, evict this one.
+
+        Doubted victims come first. If one of them stays, none of the others is evicted.
+        """
         pod, sent_at = preempt.pod, inf
         if self._rehearsals.get(preempt.preemptor.uid) is rehearsal:
             del self._rehearsals[preempt.preemptor.uid]  # what the workload requests later has dry runs of its own
@@ -207,6 +227,17 @@ class Evictions:
         finally:
             rehearsal.end_one()
         await rehearsal.ended.wait()
+        if pod.uid in rehearsal.doubted and not rehearsal.refused:
+            self._first[pod.uid] = rehearsal
+            try:
+                await self._preempt(preempt)
+            finally:
+                if self._first.get(pod.uid) is rehearsal:
+                    del self._first[pod.uid]
+                rehearsal.end_doubted(pod.uid)
+            return
+        if rehearsal.doubted:
+            await rehearsal.going.wait()
         if not rehearsal.refused:
             await self._preempt(preempt)
 
@@ -219,6 +250,7 @@ class Evictions:
             return
         rehearsal.refused = True
         rehearsal.ended.set()
+        rehearsal.going.set()
         for uid, preempt in {pod.uid: rehearsal.victims[pod.uid], **rehearsal.victims}.items():
             if self._is_wanted(preempt):
                 self._report(
@@ -318,5 +350,9 @@ class Evictions:
         return "" if self._is_wanted(preempt) else "it is evicted already, or for another workload"
 
     def _report(self, pod: PodRef, ended: Ended) -> None:
+        rehearsal = self._first.pop(pod.uid, None)
+        if rehearsal is not None and ended[0] in _STAYS:
+            self._refuse(rehearsal, pod, ended)
+            return
         self._engine.eviction_finished(pod.uid, *ended, self._clock())
         self._changed()

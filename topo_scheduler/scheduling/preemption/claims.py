@@ -234,6 +234,11 @@ class PreemptionClaims:
         patience = self._patience.get(claim.workload) if claim is not None and len(claim.victims) > 1 else None
         return patience is not None and patience.refused
 
+    def is_doubted(self, uid: str) -> bool:
+        """Return whether an eviction of a pod, or of one in its namespace, failed before."""
+        entry = self._world.ledger.get(uid)
+        return self.spared.is_doubted(uid, entry.occupant if entry is not None else None)
+
     def end_answered(self) -> tuple[list[Instruction], list[str]]:
         """End the claims that only waited for the answers to evictions; return as `stays` does."""
         over = [id_ for id_ in self._ending if self._unanswered.isdisjoint(self._claims[id_].victims)]

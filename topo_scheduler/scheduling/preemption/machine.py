@@ -418,6 +418,10 @@ class Preempting:
         """Return whether a dry run must precede the eviction of a pod."""
         return self._claims.needs_dry_run(uid)
 
+    def is_doubted(self, uid: str) -> bool:
+        """Return whether an eviction of a pod, or of one in its namespace, failed before."""
+        return self._claims.is_doubted(uid)
+
     def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
         """Process the outcome of an eviction.
 

@@ -61,6 +61,10 @@ class SparedVictims:
         pause = self._pods.get(uid)
         return pause is not None and now < pause.until
 
+    def is_doubted(self, uid: str, occupant: VictimInfo | None) -> bool:
+        """Return whether an eviction of a pod, or of one in its namespace, failed before and none succeeded since."""
+        return uid in self._pods or (occupant is not None and occupant.namespace in self._namespaces)
+
     def namespaces(self, now: float) -> frozenset[str]:
         """Return the namespaces whose pods are chosen only where no others would do."""
         return frozenset(name for name, pause in self._namespaces.items() if now < pause.until)

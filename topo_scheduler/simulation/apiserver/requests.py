@@ -61,6 +61,7 @@ class RequestInfo:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    dry_run: bool = False
 
     @property
     def full_resource(self) -> str:
@@ -86,7 +87,7 @@ def read_request(method: str, path: str, query: Mapping[str, str]) -> RequestInf
         verb = "watch"
     if not name and verb in ("list", "watch", "deletecollection"):
         name = _selected_name(query.get("fieldSelector", ""))
-    return RequestInfo(verb, path, group, version, resource, subresource, namespace, name)
+    return RequestInfo(verb, path, group, version, resource, subresource, namespace, name, bool(query.get("dryRun")))
 
 
 def _selected_name(fields: str) -> str:
