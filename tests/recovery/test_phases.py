@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_pod
 from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.model.instructions import EmitMigrationEvent
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, Warn
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
@@ -257,3 +257,26 @@ def test_a_planned_migration_off_a_dead_node_waits_while_most_nodes_look_dead() 
     assert {migration.phase for migration in world.migrations.values()} == {Phase.PLANNED}
     _, reason, message = world.condition("Reserved")
     assert reason == "HeldBack" and "3 of 4 nodes are not ready" in message
+
+
+def test_further_nodes_that_fail_while_most_look_dead_cause_no_writes() -> None:
+    """The API server may be in trouble then, and each waiting Migration would be written for each node."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 8})
+    before = list(run_gang(world, "g", 8).values())
+    world.fail(*before[:2])
+    world.run(12)
+    assert world.phases() and set(world.phases()) == {Phase.PLANNED}
+    world.fail(*before[2:5])
+    world.run(12)
+    assert world.condition("Reserved")[1] == "HeldBack"
+    world.emitted.clear()
+    revision = world.revision
+    for node in before[5:]:
+        world.fail(node)
+        world.run(2)
+    assert world.revision == revision
+    assert not world.emitted
+    world.heal(*before[2:])
+    world.run(2)
+    (warning,) = [one for one in world.emitted if isinstance(one, Warn)]
+    assert "most nodes are ready again" in warning.message

@@ -108,7 +108,8 @@ class Detection:
     _by_pods: dict[str, NodeProblem] = field(default_factory=dict)
     """Problems of nodes that their pods indicate."""
     held: str = ""
-    """Why no failure is handled at the moment; empty if there is no such reason."""
+    """Why no failure is handled at the moment, with the numbers of when that began; empty if there is no such reason.
+    """
     _held_until: float | None = None
     """When ``held`` may end by itself, as a deleted node no longer counts; None if only other nodes can end it."""
 
@@ -293,8 +294,10 @@ class Detection:
         counted = [at for at in ends if now < at]
         dead = len(counted) + sum(node.dead for node in self._failing.values())
         total = len(counted) + len(self._nodes)
-        self.held, self._held_until = "", min(counted, default=None)
-        if total >= 3 and dead > self.spec.pause_above_not_ready_share * total:
+        self._held_until = min(counted, default=None)
+        if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
+            self.held = ""
+        elif not self.held:  # new numbers would rewrite every Migration that waits
             self.held = (
                 f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be"
                 " partitioned; check the network of the control plane (the limit is recovery.pauseAboveNotReadyShare)"
