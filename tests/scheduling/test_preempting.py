@@ -313,6 +313,27 @@ def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
     assert d.where(high) == {"urgent": "s1-l1-2"}
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_plans_with_a_victim_of_a_namespace_where_an_eviction_failed_begin_with_dry_runs(refused: bool) -> None:
+    """Also the first plan of a workload: its other victims would be evicted for nothing."""
+    d = fabric_driver({"s1/l1": 3})
+    first = run_pod(d, "a", "s1-l1-1")
+    run_pod(d, "b", "s1-l1-2"), run_pod(d, "c", "s1-l1-3")
+    if refused:
+        single = urgent_pod()
+        d.apply(single)
+        d.step()
+        assert d.preempted() == ["a"]
+        d.evict(first, outcome=EvictionOutcome.REFUSED)
+        d.delete(single)
+        d.forget()
+    d.apply(*with_priority(gang(3), 10))
+    d.step(100)
+    victims = [one.pod.uid for one in d.said if isinstance(one, Preempt)]
+    assert len(victims) == 3
+    assert [d.engine.preempting.needs_dry_run(uid) for uid in victims] == [refused] * 3
+
+
 def test_one_that_can_not_be_evicted_is_asked_again_after_a_growing_while() -> None:
     d = fabric_driver({"s1/l1": 1})
     low = run_pod(d, "low", "s1-l1-1")

@@ -41,6 +41,7 @@ class PreemptionClaim:
     to its name. ``until`` is when the claim expires, in seconds. ``answers_until`` is until when the scheduler waits
     for the next answer to an eviction, in seconds. ``devices`` maps each ResourceClaim that Kubernetes must deallocate
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
+    ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before.
     """
 
     workload: str
@@ -51,6 +52,7 @@ class PreemptionClaim:
     answers_until: float
     devices: dict[ClaimKey, str] = field(default_factory=dict)
     devices_until: float = inf
+    doubted: bool = False
 
 
 @dataclass(slots=True)
@@ -228,11 +230,14 @@ class PreemptionClaims:
     def needs_dry_run(self, uid: str) -> bool:
         """Return whether a dry run must precede the eviction of a pod.
 
-        It must if the pod is one of several victims, and an eviction for the same workload was refused.
+        It must if the pod is one of several victims, and an eviction failed before: of one of them, in the namespace of
+        one, or for the same workload.
         """
         claim = self._claims.get(self._victim_of.get(uid, ""))
-        patience = self._patience.get(claim.workload) if claim is not None and len(claim.victims) > 1 else None
-        return patience is not None and patience.refused
+        if claim is None or len(claim.victims) < 2:
+            return False
+        patience = self._patience.get(claim.workload)
+        return claim.doubted or (patience is not None and patience.refused)
 
     def is_doubted(self, uid: str) -> bool:
         """Return whether an eviction of a pod, or of one in its namespace, failed before."""
@@ -277,6 +282,7 @@ class PreemptionClaims:
             until,
             now + LONGEST_WAIT_SECONDS,
             dict(plan.freed),
+            doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
         )
         self._claims[workload.id] = claim
         for member, node in seated:
