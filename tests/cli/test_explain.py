@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
 from tests.schemas import follows
+from tests.ship.manifests import BASE
 from topo_scheduler.cli.explanation_schema import SCHEMA, Explained
 from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -168,6 +170,27 @@ def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
     assert told["decision"]["score"]["total"] > 0
     code, text = explain(served, "soon")
     assert code == 0 and f"It would be placed now: on {told['decision']['node']}" in text
+
+
+@pytest.mark.parametrize("phase", ["Placing", "Done"])
+def test_nodes_that_migrations_reserve_are_not_free(served: Served, phase: str) -> None:
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    held = {f"node-{number}": f"uid-{number}" for number in range(1, 9)}
+    moves = [
+        {"pod": f"moved-{uid}", "uid": uid, "to": node, "controller": "Job moved", "requests": {"gpu": 8}}
+        for node, uid in held.items()
+    ]
+    migration = {"metadata": {"name": "moved"}, "spec": {"pods": [{"name": move["pod"]} for move in moves]}}
+    status = {"phase": phase, "schedulerName": "topology-aware-scheduler", "moves": moves}
+    store = served.server.store
+    served.call(lambda: store.create("customresourcedefinitions.apiextensions.k8s.io", definition))
+    served.call(lambda: store.create("migrations.topology.scheduler", migration, "default"))
+    written = partial(store.modify, "migrations.topology.scheduler", "moved", "default")
+    served.call(lambda: written(lambda obj: {**obj, "status": status}, subresource="status"))
+    served.create_pod("late")
+    _, text = explain(served, "late")
+    assert ("reserved for replacements of moved pods" in text) is (phase == "Placing"), text
+    assert ("It would be placed now" in text) is (phase == "Done"), text
 
 
 def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None:

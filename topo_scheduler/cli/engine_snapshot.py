@@ -23,8 +23,10 @@ from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.pod_groups import served_groups
 from topo_scheduler.kube.reading.storage import StoreSink, store_sinks
+from topo_scheduler.kube.writing.migrations import MIGRATIONS
 from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.plugins.loading import load_extensions
+from topo_scheduler.recovery.model.seating import seat_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.world import World
@@ -95,7 +97,30 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
     await _list_numa_zones(client, engine.world, listed)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
+    if configuration.topology.spec.recovery.enabled:
+        await _hold_seats(client, engine, listed, name)
     return engine
+
+
+async def _hold_seats(client: Client, engine: Engine, listed: Listed, scheduler: str) -> None:
+    """Hold the nodes that Migrations of a scheduler reserve for replacements that have none yet."""
+    try:
+        migrations, problems = await list_all(client, MIGRATIONS)
+    except NotFound:
+        return  # the scheduler can move no pod
+    except Forbidden:
+        listed.problems.append(
+            f"{MIGRATIONS.described} may not be listed: nodes that are reserved for replacements of moved pods count as"
+            " free"
+        )
+        return
+    listed.problems.extend(problems)
+    bound = {pod.metadata.uid for pod in listed.pods if pod.spec.node_name}
+    for migration in migrations:
+        key, namespace, status = migration.key, migration.metadata.namespace, migration.status
+        if migration.phase is not None and migration.phase.running and status.scheduler_name == scheduler:
+            moves = [move for move in status.moves if move.to and move.replacement not in bound]
+            engine.seats_kept(key, [seat_of(key, namespace, move) for move in moves])
 
 
 def _has_claims(pod: Pod) -> bool:

@@ -1,4 +1,4 @@
 """The values of recovery: Migrations in progress, seats, limits, instructions.
 
-Imported by: `recovery.controller`, `recovery.core`, `recovery.optimisation`, `recovery.planning`.
+Imported by: `cli`, `recovery.controller`, `recovery.core`, `recovery.optimisation`, `recovery.planning`.
 """
