@@ -123,6 +123,8 @@ class Daemon:
         self.leading = asyncio.Event()
         """Set while this replica leads and its caches are filled, so that it schedules."""
         self._config_path = config_path
+        self._refused_config = ""
+        """Why the configuration on disk is refused while an earlier one is in effect; empty if it is not."""
         self._clock = clock
         self._wall = wall
         self._lease_clock = lease_clock
@@ -284,18 +286,17 @@ class Daemon:
         """Apply changes of the configuration. If a change is invalid, log it and keep the old configuration."""
         if self._config_path is None:
             return
-        refused = ""
         read: Configuration | None = None
         while True:
             await asyncio.sleep(CONFIG_POLL_SECONDS)
             try:
                 fresh = await asyncio.to_thread(read_configuration, self._config_path)
             except ConfigError as error:
-                if str(error) != refused:
-                    refused = str(error)
+                if str(error) != self._refused_config:
+                    self._refused_config = str(error)
                     log.error("the changed configuration is refused, the old one stays: %s", error)
                 continue
-            refused = ""
+            self._refused_config = ""
             # Compare with the last read of the file, not with the configuration in use: flags may override that.
             if read is not None and fresh.scheduler != read.scheduler:
                 log.warning("SchedulerConfig changed: it takes effect when this process is started again")
@@ -345,6 +346,7 @@ class Daemon:
                 api_requests=dict(self.client.traffic.requests),
                 api_bytes=self.client.traffic.bytes_received,
                 plugin_threads=self.isolated.lost_threads,
+                configuration_refused=bool(self._refused_config),
                 written=self.outputs.state(),
             )
         world = term.engine.world
@@ -401,6 +403,7 @@ class Daemon:
                 "failed": self.events.failed,
             },
             plugin_threads=self.isolated.lost_threads,
+            configuration_refused=bool(self._refused_config),
             written=self.outputs.state(),
         )
 

@@ -226,6 +226,12 @@ def test_waiting_shows_each_change_and_the_end(
         assert text in done.output
 
 
+def test_a_limit_without_waiting_is_refused(served: Served) -> None:
+    done = run("drain", "node-7", "--timeout", "3s", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 2 and "--timeout limits --wait" in done.output
+    assert not _cordoned(served, "node-7")
+
+
 def _with_status(status: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "status": status}
 

@@ -102,6 +102,7 @@ def test_a_config_map_that_is_named_must_be_there_and_make_sense(served: Served)
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 2
     assert "ConfigMap kube-system/topology-scheduler-config: config.yaml" in answer.output
+    assert "a scheduler that runs keeps the configuration that it had" in answer.output
     both = run("topology", "--config", "x.yaml", "--config-map", "a/b", "--kubeconfig", served.kubeconfig)
     assert both.exit_code == 2 and "exclude each other" in both.output
 

@@ -99,8 +99,10 @@ async def test_a_bad_one_is_refused_and_the_old_one_stays(
         f"a log line with {told}",
     )
     assert replica.daemon.configuration.topology == good.topology
+    assert await replica.metric("topology_scheduler_configuration_refused") == 1
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 4))
     assert len(leaves_of(await cluster.wait_bound("team", 4))) == 2
     better = written(file, topologyConstraints={"maxNodesPerLeaf": 4})
     await cluster.wait_for(lambda: replica.daemon.configuration.topology == better.topology, 10, "mended")
+    assert await replica.metric("topology_scheduler_configuration_refused") == 0

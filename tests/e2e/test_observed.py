@@ -161,6 +161,7 @@ async def test_gauges_agree_with_the_objects_of_the_api(cluster: Cluster, daemon
         ("topology_scheduler_admission_backoff_classes",): 0,
         ("topology_scheduler_plugin_threads_lost",): 0,
         ("topology_scheduler_record_stopped",): 0,
+        ("topology_scheduler_configuration_refused",): 0,
         ("topology_scheduler_pending_pods", "queue=unschedulable"): 4,
         ("topology_scheduler_pending_pods", "queue=active"): 0,
     }

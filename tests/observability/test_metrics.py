@@ -42,6 +42,7 @@ EVERYTHING = Snapshot(
     api_bytes=139,
     events={"posted": 149, "dropped": 151},
     plugin_threads=157,
+    configuration_refused=True,
     written=WrittenCounts(record_bytes=163, record_calls=167, record_stopped=True, audit_lines=173, audit_dropped=179),
 )
 """A snapshot in which no two figures are alike."""
@@ -102,6 +103,7 @@ SHOWN: dict[Sample, float] = {
     ("topology_scheduler_events_total", (("result", "posted"),)): 149,
     ("topology_scheduler_events_total", (("result", "dropped"),)): 151,
     ("topology_scheduler_plugin_threads_lost", ()): 157,
+    ("topology_scheduler_configuration_refused", ()): 1,
     ("topology_scheduler_record_bytes_total", ()): 163,
     ("topology_scheduler_record_calls_total", ()): 167,
     ("topology_scheduler_record_stopped", ()): 1,

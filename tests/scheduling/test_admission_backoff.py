@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from tests.helpers import make_pod, owner
-from tests.scheduling.driver import Driver, fabric, gang, held, stage
+from tests.scheduling.driver import Driver, fabric, fabric_driver, gang, held, stage
+from tests.scheduling.running_pods import run_pod, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.admission_backoff import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
-from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict, Preempt
 from topo_scheduler.state.pods.workloads import Stage
 
 WHY = 'admission webhook "w.example.com" denied the request: no'
@@ -158,6 +159,43 @@ def test_one_member_for_each_class_is_tried_and_nothing_is_written_when_one_is_r
     server.refuses.clear()
     server.pass_(10)
     assert len(d.where(*pods)) == 4
+
+
+def test_nothing_more_is_evicted_for_a_pod_whose_bind_is_refused_although_its_dry_run_is_not() -> None:
+    """As of a pod so large that etcd can't store it with its node: no dry run reaches etcd."""
+    d = fabric_driver({"s1/l1": 4})
+    d.answers_trials = False
+    for number in range(1, 5):
+        run_pod(d, f"low{number}", f"s1-l1-{number}")
+    large, evictions, refused, texts = urgent_pod(), 0, True, set[str]()
+    d.apply(large)
+
+    def pass_(seconds: int) -> None:
+        nonlocal evictions
+        for _ in range(seconds):
+            d.forget()
+            d.step(1)
+            texts.update(d.told(large))
+            for victim in [one for one in d.said if isinstance(one, Preempt)]:
+                evictions += 1
+                d.evict(*(pod for pod in d.pods.values() if pod.metadata.uid == victim.pod.uid))
+            for uid in list(d.tried):
+                d.rehearsed(uid)
+            for uid in list(d.flight):
+                node = d.flight[uid].node
+                d.answer(uid, BindOutcome.REJECTED if refused else BindOutcome.BOUND, WHY)
+                if refused:
+                    run_pod(d, f"after{d.now}", node)
+
+    pass_(400)
+    assert evictions == 2
+    (text,) = {text for text in texts if "evicts no pod" in text}
+    assert text.endswith(f"although a dry run succeeded: {WHY}.")
+    refused = False
+    d.delete(next(pod for pod in d.pods.values() if pod.spec.node_name))
+    pass_(10)
+    assert d.where(large)
+    assert evictions == 2
 
 
 def test_all_others_are_freed_by_the_first_that_is_bound() -> None:

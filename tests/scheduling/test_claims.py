@@ -25,6 +25,16 @@ def held(d: Driver, pod: Pod, column: int = GPU) -> int:
 
 
 @pytest.mark.parametrize("namespace", ["team-a", "notebook-7"])
+@pytest.mark.parametrize(("gpus", "placed"), [("500m", 1), ("1.5", 3), ("2", 4)])
+def test_a_quota_of_a_part_of_a_gpu_allows_shares_of_that_size(gpus: str, placed: int) -> None:
+    quota = f"quotas: [{{namespaces: [default], hard: {{gpus: {gpus!r}}}}}]"
+    d = Driver(fabric({"s1/l1": 1}), configured(f"{{gpusByAnnotation: {{namespaces: [default]}}, {quota}}}"))
+    pods = [make_pod(f"half-{number}", annotations={"gpu-fraction": "0.5"}) for number in range(5)]
+    d.apply(*pods)
+    d.settle()
+    assert len(d.where(*pods)) == placed
+
+
 def test_a_permitted_namespace_gets_gpus_by_annotation(namespace: str) -> None:
     d = Driver(fabric({"s/l": 1}), configured(ONLY_TEAM_A))
     assert d.run(make_pod("p", namespace=namespace, annotations={"gpu-count": "4"}))

@@ -84,6 +84,8 @@ def command(**options: Any) -> None:
     If recovery is disabled or in dry run, the scheduler moves no pod. The command then refuses if a pod would have to
     move, and cordons nothing. Exit code 1 if it refuses, or if a Migration failed or was cancelled.
     """
+    if options["timeout"] is not None and not options["wait"]:
+        raise CommandFailure("--timeout limits --wait: give both, or neither", USAGE)
     run_async(_drain(**options))
 
 

@@ -23,6 +23,8 @@ CONFIG_MAP: Final = ("kube-system", "topology-scheduler-config")
 SELECTOR: Final = "app=topology-scheduler"
 """Label of the Deployment in the manifests."""
 TIMEOUT_SECONDS: Final = 10.0
+KEPT: Final = "a scheduler that runs keeps the configuration that it had: --config FILE names that"
+"""What follows from a configuration that is refused."""
 
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -139,7 +141,10 @@ async def _from_map(client: Client, namespace: str, name: str) -> LiveConfigurat
     }
     if not files:
         raise ConfigError(f"{origin}: no key ends in .yaml; the scheduler reads such keys only")
-    return LiveConfiguration(load_configuration(files), origin)
+    try:
+        return LiveConfiguration(load_configuration(files), origin)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {KEPT}") from error
 
 
 async def _deployed(client: Client) -> _Mounted | None:

@@ -171,6 +171,10 @@ class Snapshot:
     plugin_threads: int = _gauge(
         "topology_scheduler_plugin_threads_lost", "Threads of plugins that took too long and could not be ended."
     )
+    configuration_refused: bool = _gauge(
+        "topology_scheduler_configuration_refused",
+        "1 while the configuration on disk is refused and an earlier one is in effect.",
+    )
     pending: Mapping[str, int] = _gauge("topology_scheduler_pending_pods", "Pending pods, by queue.", "queue")
     longest_wait: Mapping[str, float] = _gauge(
         "topology_scheduler_longest_wait_seconds",

@@ -735,9 +735,13 @@ class Engine:
         try:
             shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
             failed = partial(self.barrier.exceeded, workload.namespace, now=now)
-            preempt, why_not = self.preempting.consider(
-                workload, least, decision, now, wall, kept[1], shares, budget, failed
-            )
+            why_not = self.outcomes.admission_backoff.why_none_makes_room(least)
+            if why_not and not self.preempting.claims(workload.id):
+                preempt: list[Instruction] = []
+            else:
+                preempt, why_not = self.preempting.consider(
+                    workload, least, decision, now, wall, kept[1], shares, budget, failed
+                )
         except PluginError as error:
             return self._unschedulable.plugin_failed(workload, pending, error, now)
         finally:

@@ -10,6 +10,9 @@ really bound releases all others of its kind. If the dry run is refused, nothing
 
 A dry run may give no result: no answer, or a webhook that does not take part in dry runs. Then the scheduler does not
 wait for one: the binds themselves show it.
+
+A dry run may also succeed where the bind does not: etcd stores no pod above a certain size. After such a refusal the
+scheduler evicts nothing for pods of that kind until one of them is bound.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -34,6 +37,11 @@ FEW_KINDS: Final = 64
 """Number of kinds up to which the scheduler does not search for those without pods."""
 TURN_SECONDS: Final = 1.0
 """Seconds by which the pod that is tried precedes all others of its class."""
+NO_ROOM_IS_MADE: Final = (
+    "The scheduler evicts no pod to make room, as the API server refused to bind such a pod although a dry run"
+    " succeeded"
+)
+"""Why nothing is evicted, before the API server's message."""
 STOPPED: Final = "pods like it were refused meanwhile"
 """Why a decided bind is not written."""
 
@@ -58,6 +66,7 @@ class Held:
         refused: id of the workload that was refused last. Another one goes first next time, because a webhook may
             distinguish pods of one kind.
         trial: uids of the pods that are being tried now.
+        defied: whether a bind was refused although its dry run was not.
         first: id of the workload that goes first next time.
         waiting: ids of the workloads in backoff.
     """
@@ -68,6 +77,7 @@ class Held:
     why: str
     refused: str
     trial: set[str] = field(default_factory=set)
+    defied: bool = False
     first: str = ""
     waiting: dict[str, None] = field(default_factory=dict)
 
@@ -104,6 +114,13 @@ class AdmissionBackoff:
     def holds_back(self, kinds: Iterable[Kind]) -> bool:
         """Return whether pods of one of these kinds were refused and have not been accepted since."""
         return bool(self._held) and any(kind in self._held for kind in kinds)
+
+    def why_none_makes_room(self, members: Iterable[Member]) -> str:
+        """Return why nothing is evicted for pods, as a sentence; empty if something may be."""
+        for held in map(self._held.get, {kind_of(member) for member in members} if self._held else ()):
+            if held is not None and held.defied:
+                return f"{NO_ROOM_IS_MADE}: {held.why}."
+        return ""
 
     def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
         """Return until when a workload is in backoff and the API server's message; None if it may be decided on.
@@ -196,9 +213,21 @@ class AdmissionBackoff:
 
     # ------------------------------------------------------------ what came of it
 
-    def refused(self, kind: Kind, workload: str, why: str, now: float, *, longest: float = MAX_BACKOFF_SECONDS) -> None:
-        """Record that the API server refused a bind or a dry run of a workload. ``longest``: backoff in seconds."""
+    def refused(
+        self, kind: Kind, workload: str, why: str, now: float, *, longest: float = MAX_BACKOFF_SECONDS, bind: str = ""
+    ) -> None:
+        """Record that the API server refused a bind or a dry run of a workload.
+
+        Args:
+            kind: of the pod.
+            workload: its id.
+            why: the API server's message.
+            now: seconds.
+            longest: backoff in seconds.
+            bind: uid of the pod, if a bind was refused.
+        """
         known = self._held.get(kind)
+        defied = known is not None and (known.defied or bind in known.trial)
         # Binds that were in flight together are refused together, and count as one refusal.
         count = 1 if known is None else known.count + (now >= known.until)
         if known is not None:
@@ -206,7 +235,7 @@ class AdmissionBackoff:
             del self._held[kind]
         # Workloads in backoff come again by themselves, and their backoff then starts again.
         until = now + doubled(FIRST_BACKOFF_SECONDS, count, longest)
-        self._held[kind] = Held(kind, count, until, clipped(why, MAX_CHARACTERS), workload)
+        self._held[kind] = Held(kind, count, until, clipped(why, MAX_CHARACTERS), workload, defied=defied)
 
     @property
     def many(self) -> bool:

@@ -281,7 +281,7 @@ class Outcomes:
         if outcome is BindOutcome.BOUND:
             self.admission_backoff.bound(uid)
         elif outcome is BindOutcome.REJECTED:
-            self._hold_back(workload, member, message, now)
+            self._hold_back(workload, member, message, now, bind=uid)
         if unsettled and outcome is not BindOutcome.WITHDRAWN:
             self._unsettled.answered(uid, now)
         self.forget(uid)
@@ -518,9 +518,16 @@ class Outcomes:
             self._unsettled.hasten(uid, now)
 
     def _hold_back(
-        self, workload: Workload, member: Member, why: str, now: float, *, longest: float = MAX_BACKOFF_SECONDS
+        self,
+        workload: Workload,
+        member: Member,
+        why: str,
+        now: float,
+        *,
+        longest: float = MAX_BACKOFF_SECONDS,
+        bind: str = "",
     ) -> None:
-        self.admission_backoff.refused(kind_of(member), workload.id, why, now, longest=longest)
+        self.admission_backoff.refused(kind_of(member), workload.id, why, now, longest=longest, bind=bind)
         if self.admission_backoff.many:
             self.admission_backoff.keep(
                 {kind_of(pod) for present in self._workloads for pod in present.members.values()}

@@ -214,9 +214,8 @@ class Quotas:
     def _limits(self, quota: Quota) -> dict[int, int]:
         return {
             GPU if name == GPUS else self._resources.column(name): math.floor(
-                parse_exact(text, 1000 if name == "cpu" else 1)
+                parse_exact(text, 1000 if name == "cpu" else 1) * (WHOLE_GPU if name == GPUS else 1)
             )
-            * (WHOLE_GPU if name == GPUS else 1)
             for name, text in quota.hard.items()
         }
 
