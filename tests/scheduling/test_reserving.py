@@ -1,7 +1,8 @@
 """Large workloads that wait: nodes are held for them, and who ends in time uses those meanwhile."""
 
 import random
-from itertools import count
+from collections.abc import Iterator
+from itertools import count, repeat
 from math import inf
 
 import pytest
@@ -14,9 +15,12 @@ from tests.scheduling.running_pods import run_pod_until, timed_pod, with_duratio
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Bind
+from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.reservation_messages import _only_held
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import Workload
 
 OFF = "{reservation: {enabled: false}}"
 
@@ -651,6 +655,47 @@ def test_a_new_process_holds_nodes_before_it_places_younger_pods() -> None:
     new.now = d.now
     assert new.run(pod, *pods, late) == {"a": "s1-l1-1"}
     assert reservations_by_name(new)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_younger_pods_wait_for_the_first_check_though_it_takes_many_steps(
+    monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    """As on thousands of nodes. It does not keep them waiting if it fails."""
+    d = Driver(fabric({"s1/l1": 2}))
+    pod = run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    pods = waiting_gang(d)
+    d.write_conditions()
+    look = Reserving._look
+
+    def slow(reserving: Reserving) -> Iterator[tuple[Workload, str] | None]:
+        for _ in range(20):
+            yield None
+        if raises:
+            raise RuntimeError("a fault of its own")
+        yield from look(reserving)
+
+    monkeypatch.setattr(Reserving, "_look", slow)
+    new = Driver(fabric({"s1/l1": 2}))
+    new.now = d.now
+    monkeypatch.setattr(new, "clock", count().__next__)  # each step does as little as it can
+    late = timed_pod("late")
+    assert bool(new.run(pod, *pods, late).get("late")) is raises
+    assert bool(reservations_by_name(new)) is not raises
+
+
+def test_younger_pods_do_not_wait_for_long_for_the_first_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reserving, "_look", lambda reserving: repeat(None))
+    d = Driver(fabric({"s1/l1": 2}))
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    late = timed_pod("late")
+    d.apply(*gang(2, name="large"), late)
+    placed = []
+    for seconds in (0.0, 0.0, 1.0, 0.9, 0.1):
+        d.now += seconds
+        out = d.engine.step(d.now, count().__next__)
+        placed.append(any(isinstance(one, Bind) for one in out))
+    assert placed == [False, False, False, False, True]
 
 
 # ---------------------------------------------------------------- over time

@@ -478,7 +478,8 @@ class Engine:
             self._out += [LogWarning(problem) for problem in wrong]
         self.arrivals.start_deciding()
         started = clock()
-        while not self.contention.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
+        waits, in_flight = self.reserving.checks_first(now), self.outcomes.decided_since
+        while not (waits or self.contention.pauses(now, in_flight)) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
                 placed = self._try(workload, now, clock)

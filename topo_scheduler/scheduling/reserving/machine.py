@@ -48,6 +48,8 @@ from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads, size
 
 PAUSE_SECONDS_PER_POD: Final = 2e-3
 """Seconds to the next check, for each pod that the last one examined."""
+FIRST_CHECK_SECONDS: Final = 2.0
+"""Seconds for which the first check keeps decisions waiting at most."""
 FIRST_RECHECK_SECONDS, MAX_RECHECK_SECONDS = 1.0, 30.0
 """Minimum seconds between two checks, and the maximum if something changed."""
 MAX_PLANS: Final = 4
@@ -149,6 +151,8 @@ class Reserving:
         self._parts: Parts[tuple[Workload, str]] = Parts(world)
         self._now = 0.0
         """The time of the current part."""
+        self._first_began: float | None = None
+        """When the first check of this process began."""
         self._left_at: Hashable = None
         self._moved = False
         """Whether the state changed between two parts."""
@@ -298,6 +302,7 @@ class Reserving:
             if now < self._at and self._seen == self._state():
                 return []
             self._moved = False
+            self._first_began = now if self._first_began is None else -inf
             self._parts.begin(self._look())
         news = self._parts.work(more)
         self._left_at = self._state()
@@ -402,6 +407,10 @@ class Reserving:
         """Return whether a new check is due."""
         at = self.next_due()
         return at is not None and at <= now and not self.working
+
+    def checks_first(self, now: float) -> bool:
+        """Return whether decisions wait for the first check: younger workloads would take the nodes to reserve."""
+        return self.working and self._first_began is not None and now < self._first_began + FIRST_CHECK_SECONDS
 
     # ------------------------------------------------------------ one workload
 
