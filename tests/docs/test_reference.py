@@ -58,7 +58,7 @@ def test_every_reason_is_written_by_somebody() -> None:
 MESSAGES: Final = {
     "docs/reference/events-failed-scheduling.md": (
         "keep room for pods of other schedulers that are being placed, for",
-        "The scheduler evicts no pod to make room, as the API server refused to bind such a pod although a dry run",
+        "as the API server refused to bind such a pod although a dry run",
         "The scheduler evicts no pod to make room, as the owners of these pods are not known:",
         "would make room in",
         "node(s) with room reserved for replacements of moved pods.",
