@@ -236,6 +236,7 @@ class Daemon:
             retry_period=election.retry_period,
             clock=self._lease_clock,
             wall=self._wall,
+            renewed=self._renewed,
         )
         name = self.configuration.scheduler.scheduler_name
 
@@ -249,6 +250,10 @@ class Daemon:
             )
 
         await elector.run(lambda: self._lead(elector.fence, handover), lost=collect_last_term)
+
+    def _renewed(self, seconds: float) -> None:
+        if self.term is not None:
+            self.term.api_server_answered(seconds)
 
     async def _lead(self, fence: Fence, handover: Callable[[], Handover | None]) -> None:
         """Run one term; another one if it ends by itself."""

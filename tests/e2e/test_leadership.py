@@ -51,6 +51,16 @@ async def test_one_of_two_leads_and_the_standby_is_ready(cluster: Cluster, start
     assert await standby.metric("topology_placement_decisions_total") == 0
 
 
+async def test_slow_renewals_slow_down_explanations(
+    cluster: Cluster, start_replica: StartReplica, trouble: Trouble
+) -> None:
+    """Also while nothing is bound: the API server may have no CPU to spare."""
+    term = (await start_replica(CANDIDATE)).daemon.term
+    assert term is not None
+    trouble.faults.add(Delay(0.3), verb="update", resource="leases")
+    await cluster.wait_for(lambda: term._explanation_pace._slow_until > term._clock(), 15, "explanations slowed down")
+
+
 async def test_a_leader_that_ends_in_order_hands_over_at_once(cluster: Cluster, start_replica: StartReplica) -> None:
     leader, standby = await pair(start_replica)
     await cluster.add_fabric({"s1": [4, 4]})

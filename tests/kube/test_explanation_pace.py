@@ -8,7 +8,7 @@ from topo_scheduler.runtime.explanation_pace import (
     BURST_SECONDS,
     SHARE,
     SHARE_WHILE_SLOW,
-    SLOW_BIND_SECONDS,
+    SLOW_ANSWER_SECONDS,
     SLOW_SECONDS,
     TURN_SECONDS,
     ExplanationPace,
@@ -22,7 +22,7 @@ def taken_within(seconds: float, slice_seconds: float, bind_seconds: float = 0.0
     """
     pace, now, taken = ExplanationPace(), 0.0, 0.0
     while now < seconds:
-        pace.bound(bind_seconds, now)
+        pace.answered(bind_seconds, now)
         due = min(pace.due(now), now + SLOW_SECONDS / 2)
         if due > now:
             now = due
@@ -56,13 +56,13 @@ def test_after_a_pause_they_have_a_burst_again() -> None:
 @given(st.floats(0.001, 0.5))
 def test_while_binds_take_long_they_take_next_to_nothing(slice_seconds: float) -> None:
     seconds = 1_000.0
-    taken = taken_within(seconds, slice_seconds, 2 * SLOW_BIND_SECONDS)
+    taken = taken_within(seconds, slice_seconds, 2 * SLOW_ANSWER_SECONDS)
     assert 0.5 * SHARE_WHILE_SLOW * seconds < taken <= SHARE_WHILE_SLOW * seconds + slice_seconds + TURN_SECONDS
 
 
 def test_after_slow_binds_they_go_on_as_before() -> None:
     pace = ExplanationPace()
-    pace.bound(2 * SLOW_BIND_SECONDS, 0.0)
+    pace.answered(2 * SLOW_ANSWER_SECONDS, 0.0)
     assert pace.due(0.0) > 0.0
     later = SLOW_SECONDS + 2 * BURST_SECONDS / SHARE
     pace.due(SLOW_SECONDS)

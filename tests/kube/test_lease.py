@@ -228,6 +228,20 @@ async def test_a_renewal_is_one_request_also_when_its_answer_is_slow(caplog: pyt
     assert caplog.text.count("no answer to a renewal of the lease yet") == 1
 
 
+@virtual_time
+async def test_how_long_a_renewal_took_is_reported() -> None:
+    renewals: list[float] = []
+    async with candidates() as t:
+        a = await t.add("a", renewed=renewals.append)
+        await eventually(lambda: a.active)
+        await asyncio.sleep(10)
+        assert renewals and max(renewals) < 0.1
+        delay_renewals(a, 0.5)
+        renewals.clear()
+        await asyncio.sleep(10)
+        assert renewals and min(renewals) >= 0.5
+
+
 @pytest.mark.parametrize(
     "fault",
     [Refuse(500), Refuse(403), Refuse(409), Disconnect(), Disconnect(applied=True), Truncate(), Delay(1e6)],

@@ -2,7 +2,7 @@
 
 Explanations use the time in which nothing is to be decided. With thousands of pending pods that always change, this is
 a whole core. On a small control plane the API server, which all pods wait for, would have too little left. So they take
-next to nothing while it answers binds slowly.
+next to nothing while it answers slowly: binds, or renewals of the Lease, which are written though nothing is bound.
 """
 
 from typing import Final
@@ -12,9 +12,9 @@ BURST_SECONDS: Final = 0.5
 SHARE: Final = 0.25
 """Part of the time that they may take in the long run."""
 SHARE_WHILE_SLOW: Final = 0.05
-"""The same while binds are answered slowly: the control plane may have no CPU to spare."""
-SLOW_BIND_SECONDS: Final = 0.1
-"""A bind that takes longer was answered slowly: usual ones take a tenth of it."""
+"""The same while the API server answers slowly: the control plane may have no CPU to spare."""
+SLOW_ANSWER_SECONDS: Final = 0.1
+"""A bind or a renewal that takes longer was answered slowly: usual ones take a tenth of it."""
 SLOW_SECONDS: Final = 5.0
 """Seconds after a slow answer for which explanations take no more than `SHARE_WHILE_SLOW`."""
 TURN_SECONDS: Final = 0.05
@@ -30,9 +30,9 @@ class ExplanationPace:
         self._rests = False
         self._slow_until = 0.0
 
-    def bound(self, seconds: float, now: float) -> None:
-        """Note how long a bind took."""
-        if seconds > SLOW_BIND_SECONDS:
+    def answered(self, seconds: float, now: float) -> None:
+        """Note how long a bind took, or a renewal of the Lease."""
+        if seconds > SLOW_ANSWER_SECONDS:
             self._refill(now)
             if now >= self._slow_until:
                 self._left, self._rests = min(0.0, self._left), True

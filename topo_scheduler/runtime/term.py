@@ -161,7 +161,7 @@ class Term:
             start=self._start,
             changed=self._wake.set,
             confirm=self._owner_confirmation.of_pending,
-            answered=lambda seconds: self._explanation_pace.bound(seconds, clock()),
+            answered=self.api_server_answered,
         )
         self.recovery = RecoveryRunner(
             client,
@@ -390,6 +390,10 @@ class Term:
             log.warning("pods with volume claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
         if unlisted := ", ".join(self.engine.world.inventory.unlisted):
             log.warning("pods with resource claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
+
+    def api_server_answered(self, seconds: float) -> None:
+        """Note how long a bind took, or a renewal of the Lease, in seconds."""
+        self._explanation_pace.answered(seconds, self._clock())
 
     async def _decide(self) -> None:
         """Run a step of the engine whenever there is work, until this term is superseded."""

@@ -128,7 +128,25 @@ class LeaderElector:
         retry_period: float = 2.0,
         clock: Callable[[], float] = boot_time,
         wall: Callable[[], float] = time.time,
+        renewed: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        """Set up a candidate.
+
+        Args:
+            client: the client of the API server.
+            namespace: of the Lease.
+            name: of the Lease.
+            identity: of this process.
+            lease_duration: seconds for which a renewal holds.
+            renew_deadline: seconds after which the leader gives up.
+            retry_period: seconds between two renewals.
+            clock: monotonic seconds.
+            wall: seconds since the epoch.
+            renewed: called with the seconds that each renewal took.
+
+        Raises:
+            ValueError: the three times do not fit together.
+        """
         if not lease_duration > renew_deadline > retry_period * 1.2 > 0:
             raise ValueError("leader election needs leaseDuration > renewDeadline > 1.2 x retryPeriod > 0")
         self.identity = identity
@@ -156,6 +174,7 @@ class LeaderElector:
         self._patience = renew_deadline / 3  # so that a renewal that is lost leaves time for two more
         self._clock = clock
         self._wall = wall
+        self._renewed = renewed
         self._until = NEVER
         self._writes_end = math.inf  # while we end in order: from when on nothing is written
         self._ended = NEVER  # when our last right to lead ended, at the latest
@@ -270,7 +289,9 @@ class LeaderElector:
                         if not attempt.result():
                             return
                         await _cancel(attempts)
-                        if self._clock() - began < self._patience:
+                        took = self._clock() - began
+                        self._renewed(took)
+                        if took < self._patience:
                             self._slowness.over(self._clock())
                     except KubeError as error:
                         left = self._until - self._clock()
