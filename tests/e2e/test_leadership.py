@@ -58,7 +58,7 @@ async def test_slow_renewals_slow_down_explanations(
     term = (await start_replica(CANDIDATE)).daemon.term
     assert term is not None
     trouble.faults.add(Delay(0.3), verb="update", resource="leases")
-    await cluster.wait_for(lambda: term._explanation_pace._slow_until > term._clock(), 15, "explanations slowed down")
+    await cluster.wait_for(lambda: term._cpu_pace._slow_until > term._clock(), 15, "explanations slowed down")
 
 
 async def test_a_leader_that_ends_in_order_hands_over_at_once(cluster: Cluster, start_replica: StartReplica) -> None:

@@ -47,16 +47,16 @@ from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.recording.observed_engine import CallListener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.runtime.bind_plugins import BindPlugins
+from topo_scheduler.runtime.cpu_pace import CpuPace
 from topo_scheduler.runtime.device_watch import DeviceWatch
 from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Writers
-from topo_scheduler.runtime.explanation_pace import ExplanationPace
 from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.gpu_tables import GpuTableWork
 from topo_scheduler.runtime.handover import Handover
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
 from topo_scheduler.runtime.server_time import Drift
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkComplete
+from topo_scheduler.scheduling.instructions import Bind, DryRunBind, EmitEvent, LogWarning, MarkComplete
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.pod_groups import Serving
@@ -125,7 +125,7 @@ class Term:
             self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
         )
         self.engine.may_preempt(False)
-        self._explanation_pace = ExplanationPace()
+        self._cpu_pace = CpuPace()
         self._gpu_tables = GpuTableWork(self.engine, self._start, self._wake.set)
         self._binder = Binder(
             client,
@@ -393,15 +393,17 @@ class Term:
 
     def api_server_answered(self, seconds: float) -> None:
         """Note how long a bind took, or a renewal of the Lease, in seconds."""
-        self._explanation_pace.answered(seconds, self._clock())
+        self._cpu_pace.answered(seconds, self._clock())
 
     async def _decide(self) -> None:
         """Run a step of the engine whenever there is work, until this term is superseded."""
         while not self._superseded:
             self._wake.clear()
-            now = self._clock()
+            now, began, placed = self._clock(), time.perf_counter(), False
             for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
+                placed |= isinstance(instruction, Bind | DryRunBind)
                 self._executor.carry_out(instruction)
+            rest = 0.0 if placed else self._cpu_pace.rest(time.perf_counter() - began, now)
             self._fetch_owners(self.engine.arrivals.take_unresolved())
             if self.engine.world.groups.take_wondered():
                 self._groups.ask_again()
@@ -409,15 +411,17 @@ class Term:
                 self._warming = True  # each workload that is tried meanwhile wants it again
                 self._start(self._warm_preemption(), "kernels of preemption")
             self._gpu_tables.look()
+            if rest:
+                await asyncio.sleep(rest)
             if self.engine.pending_work:
                 await let_io_run()
                 continue
-            why, resumes = self.engine.why, self._explanation_pace.due(now)
+            why, resumes = self.engine.why, self._cpu_pace.due(now)
             if why.due(now) and resumes <= now and (not self.busy() or why.waited(now) > EXPLAIN_DELAY_SECONDS):
                 began = time.perf_counter()
                 for instruction in self.engine.explain(now, time.perf_counter, EXPLAIN_SECONDS):
                     self._executor.carry_out(instruction)
-                self._explanation_pace.spent(time.perf_counter() - began, now)
+                self._cpu_pace.spent(time.perf_counter() - began, now)
                 await let_io_run()
                 continue
             later = resumes if resumes > now else now + EXPLAIN_DELAY_SECONDS

@@ -1,17 +1,18 @@
-"""Explanations take a part of the time in the long run, and all of it for a moment."""
+"""Explanations take a part of the time in the long run, and all of it for a moment; steps rest at slow answers."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.runtime.explanation_pace import (
+from topo_scheduler.runtime.cpu_pace import (
     BURST_SECONDS,
+    LONGEST_REST_SECONDS,
     SHARE,
     SHARE_WHILE_SLOW,
     SLOW_ANSWER_SECONDS,
     SLOW_SECONDS,
     TURN_SECONDS,
-    ExplanationPace,
+    CpuPace,
 )
 
 
@@ -20,7 +21,7 @@ def taken_within(seconds: float, slice_seconds: float, bind_seconds: float = 0.0
 
     ``bind_seconds``: binds end all the time, each after so long.
     """
-    pace, now, taken = ExplanationPace(), 0.0, 0.0
+    pace, now, taken = CpuPace(), 0.0, 0.0
     while now < seconds:
         pace.answered(bind_seconds, now)
         due = min(pace.due(now), now + SLOW_SECONDS / 2)
@@ -44,7 +45,7 @@ def test_in_the_long_run_they_take_their_share(slice_seconds: float) -> None:
 
 
 def test_after_a_pause_they_have_a_burst_again() -> None:
-    pace = ExplanationPace()
+    pace = CpuPace()
     pace.spent(BURST_SECONDS, 0.0)
     assert pace.due(0.0) > 0.0
     later = 2 * BURST_SECONDS / SHARE
@@ -61,7 +62,7 @@ def test_while_binds_take_long_they_take_next_to_nothing(slice_seconds: float) -
 
 
 def test_after_slow_binds_they_go_on_as_before() -> None:
-    pace = ExplanationPace()
+    pace = CpuPace()
     pace.answered(2 * SLOW_ANSWER_SECONDS, 0.0)
     assert pace.due(0.0) > 0.0
     later = SLOW_SECONDS + 2 * BURST_SECONDS / SHARE
@@ -69,3 +70,12 @@ def test_after_slow_binds_they_go_on_as_before() -> None:
     assert pace.due(later) == later
     pace.spent(BURST_SECONDS - 0.1, later)
     assert pace.due(later) == later
+
+
+def test_steps_that_place_nothing_rest_while_the_api_server_answers_slowly() -> None:
+    pace = CpuPace()
+    assert pace.rest(0.005, 0.0) == 0.0
+    pace.answered(2 * SLOW_ANSWER_SECONDS, 0.0)
+    assert pace.rest(0.005, SLOW_SECONDS - 0.1) == pytest.approx(0.015)
+    assert pace.rest(1.0, SLOW_SECONDS - 0.1) == LONGEST_REST_SECONDS
+    assert pace.rest(0.005, SLOW_SECONDS + 0.1) == 0.0

@@ -1,8 +1,10 @@
-"""How much time explanations may take: all that is left at first, a part of it in the long run.
+"""How much time goes to what can wait: explanations, and attempts that place nothing.
 
 Explanations use the time in which nothing is to be decided. With thousands of pending pods that always change, this is
 a whole core. On a small control plane the API server, which all pods wait for, would have too little left. So they take
 next to nothing while it answers slowly: binds, or renewals of the Lease, which are written though nothing is bound.
+
+Meanwhile attempts that place nothing rest as well. One tenant can make thousands of pods for which there is no room.
 """
 
 from typing import Final
@@ -17,12 +19,15 @@ SLOW_ANSWER_SECONDS: Final = 0.1
 """A bind or a renewal that takes longer was answered slowly: usual ones take a tenth of it."""
 SLOW_SECONDS: Final = 5.0
 """Seconds after a slow answer for which explanations take no more than `SHARE_WHILE_SLOW`."""
+REST_FACTOR: Final = 3.0
+"""Rest after a step in which nothing was placed, as a multiple of its time, while the API server answers slowly."""
+LONGEST_REST_SECONDS: Final = 0.05
 TURN_SECONDS: Final = 0.05
 """Seconds that they may take after each rest, so that they do not begin again for a millisecond."""
 
 
-class ExplanationPace:
-    """Counts the time that explanations take. Times are seconds of one clock."""
+class CpuPace:
+    """Counts the time that explanations take, and returns rests. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._left = BURST_SECONDS
@@ -44,8 +49,12 @@ class ExplanationPace:
         self._left -= seconds
         self._rests = self._left <= 0
 
+    def rest(self, step_seconds: float, now: float) -> float:
+        """Return how long to rest after a step in which nothing was placed: the others of its kind can wait."""
+        return min(LONGEST_REST_SECONDS, REST_FACTOR * step_seconds) if now < self._slow_until else 0.0
+
     def due(self, now: float) -> float:
-        """Return from when on they may go on: not later than ``now`` if they may at once."""
+        """Return from when on explanations may go on: not later than ``now`` if they may at once."""
         self._refill(now)
         missing = TURN_SECONDS - self._left if self._rests else 0.0
         return now + max(0.0, missing) / self._share(now)
