@@ -24,17 +24,18 @@ def held(d: Driver, pod: Pod, column: int = GPU) -> int:
 # ---------------------------------------------------------------- what may be asked for
 
 
-@pytest.mark.parametrize("namespace", ["team-a", "notebook-7"])
 @pytest.mark.parametrize(("gpus", "placed"), [("500m", 1), ("1.5", 3), ("2", 4)])
 def test_a_quota_of_a_part_of_a_gpu_allows_shares_of_that_size(gpus: str, placed: int) -> None:
     quota = f"quotas: [{{namespaces: [default], hard: {{gpus: {gpus!r}}}}}]"
-    d = Driver(fabric({"s1/l1": 1}), configured(f"{{gpusByAnnotation: {{namespaces: [default]}}, {quota}}}"))
+    shared = make_node("n", "s/l", gpus=4, labels={"topology.scheduler/gpu-sharing": "true"})
+    d = Driver([shared], configured(f"{{gpusByAnnotation: {{namespaces: [default]}}, {quota}}}"))
     pods = [make_pod(f"half-{number}", annotations={"gpu-fraction": "0.5"}) for number in range(5)]
     d.apply(*pods)
     d.settle()
     assert len(d.where(*pods)) == placed
 
 
+@pytest.mark.parametrize("namespace", ["team-a", "notebook-7"])
 def test_a_permitted_namespace_gets_gpus_by_annotation(namespace: str) -> None:
     d = Driver(fabric({"s/l": 1}), configured(ONLY_TEAM_A))
     assert d.run(make_pod("p", namespace=namespace, annotations={"gpu-count": "4"}))

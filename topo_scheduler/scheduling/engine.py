@@ -484,8 +484,8 @@ class Engine:
             if workload is not None:
                 placed = self._try(workload, now, clock)
                 self.queue.tried(placed=placed, operations=self._spent, of_attempt=self._spent_on_attempt)
-                # Nodes are reserved for it before younger workloads take them, as after a failover.
-                if clock() - started > budget or (not placed and self.reserving.is_due(now)):
+                # After a failover nodes are reserved for it before younger workloads take them.
+                if clock() - started > budget or (not placed and self.reserving.first_is_due(now)):
                     break
         self._out += [LogWarning(f"{SLOWED} {namespace}") for namespace in self.queue.take_slowed()]
         self._shorten_waits(now, lambda: clock() - started <= budget)

@@ -104,7 +104,8 @@ class SearchTurns:
 
     def forget(self, id_: str) -> None:
         """Give back the turn of a workload, and do not try it again by itself."""
-        self.leave(id_)
+        if id_ in self._line_of:
+            self.leave(id_)
         self.again.pop(id_, None)
 
     def tried(self, id_: str) -> None:

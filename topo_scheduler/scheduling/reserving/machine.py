@@ -403,14 +403,14 @@ class Reserving:
         at = self._not_before if self._seen != self._state() else max(self._at, self._not_before)
         return at if at < inf else None
 
-    def is_due(self, now: float) -> bool:
-        """Return whether a new check is due."""
-        at = self.next_due()
-        return at is not None and at <= now and not self.working
+    def first_is_due(self, now: float) -> bool:
+        """Return whether the first check of this process is due: younger workloads would take the nodes to reserve."""
+        return self._first_began is None and (at := self.next_due()) is not None and at <= now
 
     def checks_first(self, now: float) -> bool:
-        """Return whether decisions wait for the first check: younger workloads would take the nodes to reserve."""
-        return self.working and self._first_began is not None and now < self._first_began + FIRST_CHECK_SECONDS
+        """Return whether decisions wait for the first check, which goes on."""
+        began = self._first_began
+        return began is not None and now < began + FIRST_CHECK_SECONDS and self.working
 
     # ------------------------------------------------------------ one workload
 
