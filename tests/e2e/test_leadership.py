@@ -55,7 +55,8 @@ async def test_slow_renewals_slow_down_explanations(
     cluster: Cluster, start_replica: StartReplica, trouble: Trouble
 ) -> None:
     """Also while nothing is bound: the API server may have no CPU to spare."""
-    term = (await start_replica(CANDIDATE)).daemon.term
+    election = LeaderElection(lease_duration=8.0, renew_deadline=6.0, retry_period=0.5)
+    term = (await start_replica(configured(election=election))).daemon.term
     assert term is not None
     trouble.faults.add(Delay(0.3), verb="update", resource="leases")
     await cluster.wait_for(lambda: term._cpu_pace._slow_until > term._clock(), 15, "explanations slowed down")
