@@ -657,6 +657,7 @@ def test_a_new_process_holds_nodes_before_it_places_younger_pods() -> None:
     assert reservations_by_name(new)
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("raises", [False, True])
 def test_younger_pods_wait_for_the_first_check_though_it_takes_many_steps(
     monkeypatch: pytest.MonkeyPatch, raises: bool
@@ -684,6 +685,7 @@ def test_younger_pods_wait_for_the_first_check_though_it_takes_many_steps(
     assert bool(reservations_by_name(new)) is not raises
 
 
+@pytest.mark.unrecorded
 def test_younger_pods_do_not_wait_for_long_for_the_first_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reserving, "_look", lambda reserving: repeat(None))
     d = Driver(fabric({"s1/l1": 2}))
