@@ -22,6 +22,7 @@ SLOW_SECONDS: Final = 5.0
 REST_FACTOR: Final = 3.0
 """Rest after a step in which nothing was placed, as a multiple of its time, while the API server answers slowly."""
 LONGEST_REST_SECONDS: Final = 0.05
+"""Longest of these rests: so much later at most is a pod tried that appears meanwhile."""
 TURN_SECONDS: Final = 0.05
 """Seconds that they may take after each rest, so that they do not begin again for a millisecond."""
 
