@@ -33,6 +33,7 @@ from topo_scheduler.scheduling.placing.quality import quality_of
 from topo_scheduler.scheduling.placing.reserved_placement import place_in_seats
 from topo_scheduler.scheduling.queueing.quotas import QuotaLack
 from topo_scheduler.scheduling.queueing.sharing import Sharing
+from topo_scheduler.scheduling.reserving.freed_claims import WAITS_FOR_CLAIM, claim_to_be_freed
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.gpu_rules import device_score_of
@@ -110,6 +111,8 @@ class Attempts:
         self._decisions = 0
         self.refused: tuple[AttemptKey, KnownFailure] | None = None
         """Key and failure of the last decision; None if it placed the workload."""
+        self.awaits_claim = False
+        """Whether the last decision waits for a claim that a pod which moved away still has (`freed_claims`)."""
         self._asked: dict[object, AttemptKey] = {}
         self._failures: dict[tuple[KeptRoom, AttemptKey], KnownFailure] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
@@ -155,8 +158,8 @@ class Attempts:
             (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
         )
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
-        self.refused = None
-        if self.replacements and (reserved := self._in_seats(workload, groups, ask, layout, now)) is not None:
+        self.refused, self.awaits_claim = None, False
+        if self.replacements and (reserved := self._in_seats(workload, groups, ask, layout, now, stamp)) is not None:
             return reserved
         known = self._failures.get((kept, demand))
         if known is None or known.stamp != stamp:
@@ -180,7 +183,7 @@ class Attempts:
                             decision = self.decide(workload, members, siblings, whole, improvements, now, kept, caps)
                             return _with_lack(decision, exceeded.text)
                         if exceeded is not None:
-                            return self._beyond_quota(workload, len(members), exceeded.text, stamp)
+                            return self._uncached(workload, len(members), exceeded.text, stamp)
                         return self._placed(workload, groups, ask, outcome, layout, volumes, claims, note)
                     except (ClaimError, DeviceChoiceError) as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
@@ -310,11 +313,17 @@ class Attempts:
         ask: PlacementQuery,
         layout: Layout,
         now: float,
+        stamp: Stamp,
     ) -> Decision | None:
         """Return the decision on the node assignments reserved for these members; None if they do not suffice."""
-        rows = self.replacements.rows_for(workload, members_of(groups)) if self.replacements else {}
-        if not rows:
+        replacements, devices = self.replacements, self.planner.around.devices
+        rows = replacements.rows_for(workload, members_of(groups)) if replacements is not None else {}
+        if replacements is None or not rows:
             return None
+        claim = claim_to_be_freed(devices, replacements, workload, groups) if devices is not None else None
+        if claim is not None:
+            self.awaits_claim = True
+            return self._uncached(workload, len(rows), WAITS_FOR_CLAIM.format(claim[1]), stamp)
         ask = replace(ask, groups=[(on_spares(cls), count) for cls, count in ask.groups])
         placement = place_in_seats(self.planner, ask, [members for _, members in groups], rows, layout, now)
         if placement is None:
@@ -435,10 +444,10 @@ class Attempts:
         ]
         return self.sharing.lack_of_devices(namespace, [(cls, row, claims.get(uid, ())) for cls, uid, row in seats])
 
-    def _beyond_quota(self, workload: Workload, members: int, text: str, stamp: Stamp) -> Decision:
-        """Return the decision on members that have room, but not within the quota of their namespace.
+    def _uncached(self, workload: Workload, members: int, text: str, stamp: Stamp) -> Decision:
+        """Return the decision on members for which there is room, but that may not have it now.
 
-        It is not cached: other namespaces may ask for the same.
+        It is not cached: other workloads may ask for the same.
         """
         known = KnownFailure(stamp, text, {}, (), False)
         return self.refuse(known, workload.id, f"{workload.namespace}/{workload.name}", members)

@@ -48,6 +48,7 @@ from topo_scheduler.scheduling.queueing.queue_keys import has_begun, is_partiall
 from topo_scheduler.scheduling.queueing.requeue import Requeuer
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.unschedulable import UnschedulableWorkloads
+from topo_scheduler.scheduling.reserving.freed_claims import LOOK_AGAIN_SECONDS
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import Replacements, ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
@@ -716,8 +717,10 @@ class Engine:
                 self.moving.forget(workload.id)
                 self.arrivals.placed(decision)
             return True
-        loosened_at = next_loosening(workload, pending, self.world.layout, now)
-        self._unschedulable.park(workload, now, loosened_at, room_helps=decision.room_helps)
+        again_at = next_loosening(workload, pending, self.world.layout, now)
+        if self.attempts.awaits_claim:
+            again_at = now + LOOK_AGAIN_SECONDS
+        self._unschedulable.park(workload, now, again_at, room_helps=decision.room_helps)
         self.contention.failed(workload.id, now)
         if waits:
             self._out += self._unschedulable.tell(workload, pending, f"{decision.message} {waits}")
