@@ -38,11 +38,7 @@ class Watched(World):
             assert self.pods[uid].metadata.name.partition(".")[0] not in self.stay, "it does not allow to be moved"
             for_gang = bool(migration.spec.makes_room_for)
             assert not (for_gang and self.pods[uid].spec.priority), "its priority is above that of the gang"
-            seats = [
-                seat_of(migration.key, migration.metadata.namespace, move)
-                for move in migration.status.moves
-                if move.uid == uid
-            ]
+            seats = [seat_of(migration, move) for move in migration.status.moves if move.uid == uid]
             assert all(self.d.engine.preempting.replacements.holds(seat.id) for seat in seats), "there is no seat"
         base = self.pods[uid].metadata.name.partition(".")[0] if uid in self.pods else ""
         refused = super()._evict(uid, force=force)

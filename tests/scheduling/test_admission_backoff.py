@@ -190,7 +190,7 @@ def test_nothing_more_is_evicted_for_a_pod_whose_bind_is_refused_although_its_dr
     pass_(400)
     assert evictions == 2
     (text,) = {text for text in texts if "evicts no pod" in text}
-    assert text.endswith(f"although a dry run succeeded: {WHY}.")
+    assert text.endswith(f"although a dry run was not refused: {WHY}.")
     refused = False
     d.delete(next(pod for pod in d.pods.values() if pod.spec.node_name))
     pass_(10)

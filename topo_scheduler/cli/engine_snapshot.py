@@ -117,10 +117,10 @@ async def _hold_seats(client: Client, engine: Engine, listed: Listed, scheduler:
     listed.problems.extend(problems)
     bound = {pod.metadata.uid for pod in listed.pods if pod.spec.node_name}
     for migration in migrations:
-        key, namespace, status = migration.key, migration.metadata.namespace, migration.status
+        status = migration.status
         if migration.phase is not None and migration.phase.running and status.scheduler_name == scheduler:
             moves = [move for move in status.moves if move.to and move.replacement not in bound]
-            engine.seats_kept(key, [seat_of(key, namespace, move) for move in moves])
+            engine.seats_kept(migration.key, [seat_of(migration, move) for move in moves])
 
 
 def _has_claims(pod: Pod) -> bool:

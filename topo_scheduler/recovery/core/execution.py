@@ -215,7 +215,7 @@ class Execution:
             return member.uid not in tracked.beside if tracked.beside is not None else member.created >= begun
 
         for move in migration.status.moves:
-            seat = seat_of(migration.key, migration.metadata.namespace, move).id
+            seat = seat_of(migration, move).id
             for member in self._candidates(migration, move, taken.get(seat, "")):
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
                 read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown

@@ -55,7 +55,7 @@ class MigrationContext:
     def keep(self, migration: Migration, moves: Sequence[Move], *, only: bool = False) -> None:
         """Hold the seats of moves that no pod has taken yet; ``only`` releases all other seats of the Migration."""
         taken = self.view.held.seats_taken
-        seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
+        seats = [seat_of(migration, move) for move in moves if move.to]
         seats = [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
         if any(only or not self.view.held.has_seat(seat.id) for seat in seats):
             self.control.seats_kept(migration.key, seats)

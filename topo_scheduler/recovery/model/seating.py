@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from topo_scheduler.api.migrations import Move, SeatDevice
+from topo_scheduler.api.migrations import Migration, Move, SeatDevice
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
@@ -120,13 +120,13 @@ def move_of(
     )
 
 
-def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
-    """Return the seat that a move holds."""
+def seat_of(migration: Migration, move: Move) -> ReservedSeat:
+    """Return the seat that a move of a Migration holds."""
     return ReservedSeat(
-        migration,
+        migration.key,
         move.uid,
         move.to,
-        namespace,
+        migration.metadata.namespace,
         move.workload,
         move.controller,
         move.gang,

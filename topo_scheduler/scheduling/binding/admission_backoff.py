@@ -39,7 +39,7 @@ TURN_SECONDS: Final = 1.0
 """Seconds by which the pod that is tried precedes all others of its class."""
 NO_ROOM_IS_MADE: Final = (
     "The scheduler evicts no pod to make room, as the API server refused to bind such a pod although a dry run"
-    " succeeded"
+    " was not refused"
 )
 """Why nothing is evicted, before the API server's message."""
 STOPPED: Final = "pods like it were refused meanwhile"
