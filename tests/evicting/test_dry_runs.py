@@ -71,6 +71,24 @@ async def test_a_victim_whose_dry_run_alone_succeeds_is_tried_before_the_others_
 
 
 @virtual_time
+async def test_while_the_eviction_of_a_doubted_victim_hangs_no_other_victim_of_its_leaf_waits_for_it() -> None:
+    """They are given up at once: the workload may choose them again, and then needs dry runs of its own for them."""
+
+    def stays(info: RequestInfo) -> bool:
+        return one_of_each_leaf(info) and not info.dry_run
+
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        of_tenant = range(0, LEAF * LEAVES, LEAF)
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * LEAVES, of_tenant=of_tenant) as e:
+            w.server.faults.add(Delay(600.0), verb="create", resource="pods/eviction", where=stays)
+            for _ in range(6):
+                e.decide()
+                await asyncio.sleep(5)
+            assert 0 < sum(not task.done() for task in e.tasks) <= LEAVES, "no more than the evictions that hang"
+
+
+@virtual_time
 async def test_a_webhook_without_dry_runs_does_not_end_preemption() -> None:
     """The first eviction is refused; then each dry run is answered by the API server itself, and the rest as usual."""
     async with world() as w:

@@ -89,7 +89,8 @@ async def test_owners_of_one_preemptor_that_are_gone_do_not_end_the_eviction_for
         async with AsyncExitStack() as slots:
             for _ in range(EVICTIONS_OF_NAMESPACE):
                 await slots.enter_async_context(evictions._for_others.slot("victim"))
-            first = asyncio.create_task(evictions._request(preempt, _Confirmation("job hostile/j was deleted", now())))
+            confirmation = _Confirmation("job hostile/j was deleted", now())
+            first = asyncio.create_task(evictions._request(preempt, confirmation, None))
             await asyncio.sleep(0.1)
             second = asyncio.create_task(evictions._of_earlier("v"))
             await asyncio.sleep(0.1)

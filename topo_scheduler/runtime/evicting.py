@@ -41,6 +41,7 @@ _OUTCOMES: Final = {
 }
 
 NOT_GRANTED: Final = "the API server answers other requests, but does not grant this one"
+ANOTHER_STAYS: Final = "another victim stays"
 _NOT_SENT: Final = (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
 _STAYS: Final = (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED)
 """Outcomes after which the pod stays. One that is withdrawn says nothing about the other victims."""
@@ -69,31 +70,59 @@ class _Confirmation:
 class _EvictionRehearsal:
     """Dry runs of the evictions for one workload: none of its victims is evicted before all of them could be.
 
-    A dry run does not reach etcd, which may refuse the eviction itself. So doubted victims are evicted first.
+    A dry run does not reach etcd, which may refuse the eviction itself. So doubted victims are evicted first, and the
+    others once all of these go.
     """
 
     victims: dict[str, Preempt] = field(default_factory=dict)
     """Requested evictions, by uid of the victim."""
-    open: int = 0
-    """Dry runs that have not ended."""
     refused: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    doubted: set[str] = field(default_factory=set)
-    """Uids of victims that are evicted before all others."""
-    going: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once all doubted victims go, or one stays."""
+    """Whether a victim stays, so that none of the others is evicted any more."""
+    _dry_runs: int = 0
+    """Dry runs that have not ended."""
+    _doubted: set[str] = field(default_factory=set)
+    """Uids of doubted victims whose evictions have not ended."""
+    _tried: asyncio.Event = field(default_factory=asyncio.Event)
+    _doubted_go: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def end_one(self) -> None:
+    def add(self, preempt: Preempt, *, doubted: bool) -> None:
+        """Add a victim, whose dry run follows."""
+        self.victims[preempt.pod.uid] = preempt
+        self._dry_runs += 1
+        if doubted:
+            self._doubted.add(preempt.pod.uid)
+
+    def tried(self) -> None:
         """Record that a dry run ended."""
-        self.open -= 1
-        if not self.open:
-            self.ended.set()
+        self._dry_runs -= 1
+        self._advance()
 
-    def end_doubted(self, uid: str) -> None:
-        """Record that the eviction of a doubted victim ended."""
-        self.doubted.discard(uid)
-        if not self.doubted:
-            self.going.set()
+    async def turn_of(self, uid: str) -> bool:
+        """Wait until a victim may be evicted; return whether it may."""
+        await self._tried.wait()
+        if uid not in self._doubted:
+            await self._doubted_go.wait()
+        return not self.refused
+
+    def waits_for(self, uid: str) -> bool:
+        """Return whether the other victims wait for the eviction of this one."""
+        return not self.refused and uid in self._doubted
+
+    def ended(self, uid: str) -> None:
+        """Record that the eviction of a victim ended."""
+        self._doubted.discard(uid)
+        self._advance()
+
+    def refuse(self) -> None:
+        """Record that a victim stays."""
+        self.refused = True
+        self._advance()
+
+    def _advance(self) -> None:
+        if self.refused or not self._dry_runs:
+            self._tried.set()
+            if self.refused or not self._doubted:
+                self._doubted_go.set()
 
 
 @contextmanager
@@ -152,8 +181,6 @@ class Evictions:
         """How evictions for others end, by uid of the victim, while they are being requested."""
         self._rehearsals: dict[str, _EvictionRehearsal] = {}
         """Dry runs that have not begun, by uid of the pod to place."""
-        self._first: dict[str, _EvictionRehearsal] = {}
-        """Rehearsals whose other victims wait, by uid of a doubted victim that is being evicted."""
 
     async def roll_back(self, pod: PodRef, message: str) -> None:
         """Evict a member of a partially bound gang."""
@@ -184,10 +211,7 @@ class Evictions:
         if not self._engine.preempting.needs_dry_run(preempt.pod.uid):
             return self._preempt(preempt)
         rehearsal = self._rehearsals.setdefault(preempt.preemptor.uid, _EvictionRehearsal())
-        rehearsal.victims[preempt.pod.uid] = preempt
-        rehearsal.open += 1
-        if self._engine.preempting.is_doubted(preempt.pod.uid):
-            rehearsal.doubted.add(preempt.pod.uid)
+        rehearsal.add(preempt, doubted=self._engine.preempting.is_doubted(preempt.pod.uid))
         return self._rehearse(preempt, rehearsal)
 
     async def _rehearse(self, preempt: Preempt, rehearsal: _EvictionRehearsal) -> None:
@@ -200,7 +224,7 @@ class Evictions:
             del self._rehearsals[preempt.preemptor.uid]  # what the workload requests later has dry runs of its own
 
         def recheck() -> str:
-            return "another victim stays" if rehearsal.refused else self._reason_not_to_evict(preempt)
+            return ANOTHER_STAYS if rehearsal.refused else self._reason_not_to_evict(preempt)
 
         @asynccontextmanager
         async def slot() -> AsyncIterator[None]:
@@ -225,21 +249,12 @@ class Evictions:
             if (outcome := _OUTCOMES[result.outcome]) in _STAYS:
                 self._refuse(rehearsal, pod, (outcome, result.message))
         finally:
-            rehearsal.end_one()
-        await rehearsal.ended.wait()
-        if pod.uid in rehearsal.doubted and not rehearsal.refused:
-            self._first[pod.uid] = rehearsal
+            rehearsal.tried()
+        if await rehearsal.turn_of(pod.uid):
             try:
-                await self._preempt(preempt)
+                await self._preempt(preempt, rehearsal)
             finally:
-                if self._first.get(pod.uid) is rehearsal:
-                    del self._first[pod.uid]
-                rehearsal.end_doubted(pod.uid)
-            return
-        if rehearsal.doubted:
-            await rehearsal.going.wait()
-        if not rehearsal.refused:
-            await self._preempt(preempt)
+                rehearsal.ended(pod.uid)
 
     def _refuse(self, rehearsal: _EvictionRehearsal, pod: PodRef, ended: Ended) -> None:
         """End all evictions of a rehearsal, because a victim stays.
@@ -248,21 +263,17 @@ class Evictions:
         """
         if rehearsal.refused:
             return
-        rehearsal.refused = True
-        rehearsal.ended.set()
-        rehearsal.going.set()
+        rehearsal.refuse()
         for uid, preempt in {pod.uid: rehearsal.victims[pod.uid], **rehearsal.victims}.items():
             if self._is_wanted(preempt):
-                self._report(
-                    preempt.pod, ended if uid == pod.uid else (EvictionOutcome.WITHDRAWN, "another victim stays")
-                )
+                self._report(preempt.pod, ended if uid == pod.uid else (EvictionOutcome.WITHDRAWN, ANOTHER_STAYS))
 
-    async def _preempt(self, preempt: Preempt) -> None:
+    async def _preempt(self, preempt: Preempt, rehearsal: _EvictionRehearsal | None = None) -> None:
         # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
         confirmation = _Confirmation(await self._confirm(preempt.preemptor), self._clock())
-        ended = await self._of_earlier(preempt.pod.uid) or await self._request(preempt, confirmation)
+        ended = await self._of_earlier(preempt.pod.uid) or await self._request(preempt, confirmation, rehearsal)
         if ended[0] is EvictionOutcome.GOING or self._is_wanted(preempt):
-            self._report(preempt.pod, ended)
+            self._report(preempt.pod, ended, rehearsal)
 
     async def _of_earlier(self, uid: str) -> Ended | None:
         """Return how the eviction ends that another workload requested, whose place this one takes; None if not so.
@@ -275,21 +286,25 @@ class Evictions:
                 return ended
         return None
 
-    async def _request(self, preempt: Preempt, confirmation: _Confirmation) -> Ended:
+    async def _request(
+        self, preempt: Preempt, confirmation: _Confirmation, rehearsal: _EvictionRehearsal | None
+    ) -> Ended:
         uid = preempt.pod.uid
         ended = EvictionOutcome.WITHDRAWN, "the term ends"
         answer = self._under_way[uid] = asyncio.get_running_loop().create_future()
         try:
-            ended = await self._evict(preempt, confirmation)
+            ended = await self._evict(preempt, confirmation, rehearsal)
             return ended
         finally:
             del self._under_way[uid]
             answer.set_result(ended)
 
-    async def _evict(self, preempt: Preempt, confirmation: _Confirmation) -> Ended:
+    async def _evict(
+        self, preempt: Preempt, confirmation: _Confirmation, rehearsal: _EvictionRehearsal | None
+    ) -> Ended:
         pod = preempt.pod
         recheck, slot = partial(self._reason_not_to_evict, preempt), partial(self._slot, preempt, confirmation)
-        ask = partial(self._ask_about, pod, confirmation)
+        ask = partial(self._ask_about, pod, confirmation, rehearsal)
         try:
             with repeatedly(ask, self._start, f"unanswered eviction {pod.uid}"):
                 result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck, slot=slot)
@@ -326,7 +341,7 @@ class Evictions:
             async with attempt():
                 yield
 
-    async def _ask_about(self, pod: PodRef, confirmation: _Confirmation) -> None:
+    async def _ask_about(self, pod: PodRef, confirmation: _Confirmation, rehearsal: _EvictionRehearsal | None) -> None:
         """Count an eviction as refused that does not succeed in time, if the API server answers other requests.
 
         It may still take effect.
@@ -335,7 +350,7 @@ class Evictions:
             return  # it had to wait for a slot
         exists = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
         if exists and self._engine.preempting.is_unanswered(pod.uid):
-            self._report(pod, (EvictionOutcome.REFUSED, NOT_GRANTED))
+            self._report(pod, (EvictionOutcome.REFUSED, NOT_GRANTED), rehearsal)
 
     def _is_wanted(self, preempt: Preempt) -> bool:
         """Return whether the engine waits for the outcome, and not for that of a later request for the same pod."""
@@ -349,9 +364,8 @@ class Evictions:
             return "no workload waits for its room any more"
         return "" if self._is_wanted(preempt) else "it is evicted already, or for another workload"
 
-    def _report(self, pod: PodRef, ended: Ended) -> None:
-        rehearsal = self._first.pop(pod.uid, None)
-        if rehearsal is not None and ended[0] in _STAYS:
+    def _report(self, pod: PodRef, ended: Ended, rehearsal: _EvictionRehearsal | None = None) -> None:
+        if rehearsal is not None and rehearsal.waits_for(pod.uid) and ended[0] in _STAYS:
             self._refuse(rehearsal, pod, ended)
             return
         self._engine.eviction_finished(pod.uid, *ended, self._clock())
