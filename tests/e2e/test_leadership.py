@@ -16,7 +16,7 @@ from .conftest import StartReplica, Trouble
 from .hanging import slow_bindings
 from .replica import CANDIDATE, LEASE, SHORT_LEASE, Replica, configured
 
-SOONER_THAN_A_CRASH_SECONDS = 13.0
+SOONER_THAN_A_CRASH_SECONDS = 15.0
 """From SIGTERM to the first bind of the successor; after a crash it is more than 15 s. It took 28 s."""
 
 
