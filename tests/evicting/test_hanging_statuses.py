@@ -52,7 +52,7 @@ class Guard:
 def moving(w: World) -> tuple[RecoveryRunner, Machine]:
     """A runner whose machine and guard are not real."""
     machine = Machine()
-    runner = runner_of(w, machine, lambda work, name: None, _guard=Guard())
+    runner = runner_of(w, machine, lambda work, name: None, guard=Guard())
     return runner, machine
 
 
@@ -67,12 +67,12 @@ async def test_a_migration_goes_on_though_it_can_not_be_written_that_its_pods_ha
         runner, machine = moving(w)
         rule = w.server.faults.add(Delay(60.0), resource="pods/status")
         forced = [eviction(w, f"p{number}", force=True) for number in range(8)]
-        tasks = [asyncio.create_task(runner._evict(one)) for one in forced]
+        tasks = [asyncio.create_task(runner._executor.evict(one)) for one in forced]
         await asyncio.sleep(1)
         assert {uid for _, uid in machine.ended} == {one.pod.uid for one in forced}
         # They are there because of their finalizers, and evicted again while that is still being written.
         asked = w.asked("patch", "pods/status")
-        await asyncio.gather(*(runner._evict(one) for one in forced))
+        await asyncio.gather(*(runner._executor.evict(one) for one in forced))
         assert w.asked("patch", "pods/status") == asked
         w.server.faults.remove(rule)
         await asyncio.sleep(2 * RETRY_SECONDS)
@@ -89,11 +89,11 @@ async def test_evictions_that_a_namespace_does_not_let_through_do_not_hold_up_mi
             Delay(60.0), resource="pods/eviction", where=lambda info: "/namespaces/hostile/" in info.path
         )
         hostile = [eviction(w, f"h{number}", "hostile") for number in range(40)]
-        tasks = [asyncio.create_task(runner._evict(one)) for one in hostile]
+        tasks = [asyncio.create_task(runner._executor.evict(one)) for one in hostile]
         await asyncio.sleep(1)
         assert w.asked("create", "pods/eviction") == REQUESTS_IN_FLIGHT_OF_NAMESPACE
         began = now()
-        await runner._evict(eviction(w, "mine"))
+        await runner._executor.evict(eviction(w, "mine"))
         assert now() - began < 1 and len(machine.ended) == 1
         for task in tasks:
             task.cancel()

@@ -11,19 +11,25 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.observability.metrics import Metrics, Snapshot
+from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
-from topo_scheduler.scheduling.scheduler_view import SchedulerView
+from topo_scheduler.recovery.core.machine import Recovery
+from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 
 def runner_of(
-    w: World, machine: object, start: Callable[[Coroutine[Any, Any, None], str], None], **replaced: object
+    w: World,
+    machine: object,
+    start: Callable[[Coroutine[Any, Any, None], str], None],
+    guard: object = None,
+    control: object = None,
 ) -> RecoveryRunner:
-    """Return a runner with this machine. ``replaced`` has other attributes to set, by name."""
+    """Return a runner with this machine, and with a guard or a control that are not real."""
     engine = Driver(fabric({"s/l": 1})).engine
     runner = RecoveryRunner(
         w.client,
         SchedulerView(engine),
-        engine,
+        cast("SchedulerControl", control or engine),
         RecoverySpec(),
         gpu_resources=(),
         events=cast("EventRecorder", RecordedEvents()),
@@ -34,6 +40,7 @@ def runner_of(
         start=start,
         changed=lambda: None,
     )
-    for name, value in {"_machine": machine, **replaced}.items():
-        setattr(runner, name, value)
+    runner._machine = cast("Recovery", machine)
+    if guard is not None:
+        runner._executor.guard = cast("EvictionGuard", guard)
     return runner

@@ -8,7 +8,8 @@ from tests.kube.virtual import virtual_time
 from tests.kube.world import World, world
 from tests.recovery.runners import runner_of
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.recovery.controller.runner import READ_AGAIN_SECONDS, READ_SECONDS, RecoveryRunner
+from topo_scheduler.recovery.controller.pod_reader import READ_AGAIN_SECONDS, READ_SECONDS
+from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.recovery.model.instructions import LearnPods
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Refuse
@@ -54,7 +55,7 @@ async def test_other_pods_are_read_although_one_can_not_be() -> None:
             PodRef(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) for pod in (hostile, fine, mine)
         )
         rule = w.server.faults.add(Refuse(503), where=lambda info: info.name == "hostile" and info.resource == "pods")
-        runner._carry_out(LearnPods(pods))
+        runner._executor.carry_out(LearnPods(pods))
         await asyncio.sleep(1)
         assert (machine.pods_read, machine.read) == (["mine"], [mine.metadata.uid])
         await asyncio.sleep(READ_SECONDS)
@@ -62,12 +63,12 @@ async def test_other_pods_are_read_although_one_can_not_be() -> None:
         assert machine.unread_pods == ["hostile"]
         started = len(tasks)
         for _ in range(100):
-            runner._carry_out(LearnPods(pods[:1]))
+            runner._executor.carry_out(LearnPods(pods[:1]))
         assert len(tasks) == started, "it is being read already"
         w.server.faults.remove(rule)
         await asyncio.sleep(READ_AGAIN_SECONDS + 1)
         assert machine.pods_read == ["mine", "fine", "hostile"] and machine.read[2:] == [hostile.metadata.uid]
-        assert all(task.done() for task in tasks) and not runner._reading
+        assert all(task.done() for task in tasks) and not runner._executor.reader.reading
 
 
 @virtual_time
@@ -77,9 +78,9 @@ async def test_pods_are_not_read_any_more_once_recovery_is_off() -> None:
         runner, machine = reading(w, tasks)
         pod = w.create_pod("pod")
         w.server.faults.add(Refuse(503), resource="pods")
-        runner._carry_out(LearnPods((PodRef("default", "pod", pod.metadata.uid),)))
+        runner._executor.carry_out(LearnPods((PodRef("default", "pod", pod.metadata.uid),)))
         await asyncio.sleep(2 * READ_SECONDS)
         assert machine.unread_pods
         cast("Any", runner)._machine = None
         await asyncio.sleep(2 * (READ_SECONDS + READ_AGAIN_SECONDS))
-        assert all(task.done() for task in tasks) and not runner._reading
+        assert all(task.done() for task in tasks) and not runner._executor.reader.reading

@@ -1,4 +1,4 @@
-"""Executes the instructions of recovery, in the event loop of the daemon, and returns the results to recovery.
+"""Runs recovery in the event loop of the daemon: gives it what is seen, and has its instructions carried out.
 
 While recovery is on, kopf runs in an additional thread. If the definition of Migrations is not installed, the daemon
 schedules on, logs that, and checks again from time to time.
@@ -8,31 +8,23 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial
 from math import inf
 from typing import Any, Final, NoReturn
 
-import msgspec
-
-from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Migration
+from topo_scheduler.api.migrations import DEFINITION, Migration
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.printable import printable
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.outage import Outage
-from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.waiting import set_or_due
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.sinks import Deleted
-from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
-from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
@@ -45,28 +37,19 @@ from topo_scheduler.recovery.controller.handlers import (
     WatchFailed,
     WatchWorks,
 )
+from topo_scheduler.recovery.controller.instruction_executor import InstructionExecutor
 from topo_scheduler.recovery.controller.kopf_session import WATCHED
 from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
+from topo_scheduler.recovery.controller.pod_reader import PodReader
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.recovery.detection.pod_failures import PodFailures
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
-    CreateMigration,
-    DeleteMigration,
-    EmitMigrationEvent,
-    EvictPod,
-    Instruction,
-    LearnPods,
-    MigrationRequest,
-    PhaseDuration,
-    Warn,
-    WriteStatus,
 )
 from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods
-from topo_scheduler.scheduling.barrier import Activity, kind_of
-from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.barrier import kind_of
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
@@ -83,14 +66,9 @@ MAX_DEATHS: Final = 5
 DEATHS_WITHIN_SECONDS: Final = 600.0
 LONGEST_RESTART_SECONDS: Final = 60.0
 """Longest pause before the thread is restarted: it lists all nodes."""
-READ_SECONDS: Final = 10.0
-READ_AGAIN_SECONDS: Final = 5.0
-"""Seconds after which a failed read of a pod is retried."""
-LONGEST_REASON_CHARACTERS: Final = 512
 REQUESTS_IN_FLIGHT: Final = 16
 REQUESTS_IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
-_pod = msgspec.json.Decoder(Pod)
 
 
 @dataclass(eq=False)
@@ -133,20 +111,14 @@ class RecoveryRunner:
         """Uid and version of the Migrations that need no answer, or have one, while recovery is off."""
         self._pods_of_round: Callable[[], NamedPods] = cache(partial(bound_pods, self.view))
         """Bound pods as they were in this round of answers: one pass over all pods, however many Migrations ask."""
-        self._reading: set[str] = set()
-        """Uids of the pods that are being read."""
-        self._evictor = Evictor(self.client)
-        self._statuses = PodStatusWriter(self.client)
-        self._slots = FairSlots(REQUESTS_IN_FLIGHT, REQUESTS_IN_FLIGHT_OF_NAMESPACE)
         self._pod_failures = PodFailures(
             self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided
         )
         self._wake = asyncio.Event()
-        self._moved_owners = MovedOwners(self.owners, self._read, self.start, self._wake.set)
-        self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
         self._reconfigured = asyncio.Event()
         self._watcher: Watcher | None = None
         self._machine: Recovery | None = None
+        self._connect()
         self._last_warning = ""
         self._deaths: list[tuple[float, bool]] = []
         """When the thread ended lately, and whether by a refusal of the API server."""
@@ -155,6 +127,30 @@ class RecoveryRunner:
         """When the watch of each resource last showed a sign of life, in seconds of the monotonic clock."""
         self._unseen: dict[str, Outage] = {}
         """Failures of the watch of each resource."""
+
+    def _connect(self) -> None:
+        """Set up what reads pods and carries out instructions."""
+        slots = FairSlots(REQUESTS_IN_FLIGHT, REQUESTS_IN_FLIGHT_OF_NAMESPACE)
+
+        def machine() -> Recovery | None:
+            return self._machine
+
+        pods = PodReader(self.client, self.control, self.owners, slots, self.clock, self.start, machine, self._wake.set)
+        self._moved_owners = MovedOwners(self.owners, pods.read, self.start, self._wake.set)
+        self._guard = EvictionGuard(self._moved_owners, machine)
+        self._executor = InstructionExecutor(
+            self.client,
+            self._writer,
+            pods,
+            self._guard,
+            slots,
+            self.events,
+            self.metrics,
+            self.clock,
+            self.start,
+            machine,
+            self._wake.set,
+        )
 
     # ------------------------------------------------------------ calls of the term
 
@@ -335,7 +331,7 @@ class RecoveryRunner:
 
     def _answer(self, answer: Answer) -> None:
         for instruction in answer:
-            self._carry_out(instruction)
+            self._executor.carry_out(instruction)
 
     async def _serve(self) -> None:
         """Watch until the configuration changes."""
@@ -427,7 +423,7 @@ class RecoveryRunner:
                             log.warning("recovery sees changes of %s again after %.0f s", resource, seconds)
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
-                self._carry_out(CountRecoveryFailure(kind_of(error)))
+                self._executor.carry_out(CountRecoveryFailure(kind_of(error)))
         if self._watcher.forget_unknown(self.view.nodes.row_of):
             machine.forget_unknown_nodes(now)
 
@@ -471,141 +467,6 @@ class RecoveryRunner:
         out = self._machine.step(self.clock())
         self._moved_owners.follow(self._machine.under_way())
         for instruction in out:
-            self._carry_out(instruction)
+            self._executor.carry_out(instruction)
         if out:
             self.changed()  # seats may have been held or released
-
-    # ------------------------------------------------------------ instructions
-
-    def _carry_out(self, instruction: Instruction) -> None:
-        match instruction:
-            case CreateMigration() | WriteStatus() | DeleteMigration():
-                self.start(self._write(instruction), f"write migration {instruction.name}")
-            case EvictPod(_, pod):
-                self.start(self._evict(instruction), f"move {pod.uid}")
-            case LearnPods(pods):
-                by_namespace: dict[str, list[PodRef]] = {}
-                for pod in pods:
-                    if pod.uid not in self._reading:
-                        by_namespace.setdefault(pod.namespace, []).append(pod)
-                for namespace, unread in by_namespace.items():
-                    self._reading.update(pod.uid for pod in unread)
-                    self.start(self._learn(unread), f"read pods of namespace {namespace}")
-            case EmitMigrationEvent(namespace, name, uid, warning, reason, message):
-                regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
-                self.events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
-                log.info("Migration %s/%s: %s: %s", namespace, name, reason, message)
-            case PhaseDuration(phase, seconds, cause, outcome):
-                if phase == "total":
-                    self.metrics.recovery.labels(cause, outcome).observe(seconds)
-                else:
-                    self.metrics.recovery_phase.labels(phase).observe(seconds)
-            case Warn(message):
-                log.warning(message)
-            case CountRecoveryFailure(kind):
-                self.metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
-
-    async def _write(self, request: MigrationRequest) -> None:
-        match request:
-            case CreateMigration(namespace, name, spec):
-                result = await self._writer.create(namespace, name, spec)
-            case WriteStatus(namespace, name, uid, version, status):
-                result = await self._writer.replace_status(namespace, name, uid, version, status)
-            case DeleteMigration(namespace, name, uid, version):
-                result = await self._writer.delete(namespace, name, uid, version)
-        if self._machine is not None:
-            self._machine.wrote(request, result.outcome, result.message, result.migration, self.clock())
-            self._wake.set()
-
-    async def _evict(self, evict: EvictPod) -> None:
-        pod = evict.pod
-        if reason := await self._guard.reason_not_to_evict(evict.migration, evict.uid):
-            self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
-            return
-        result = await self._evictor.evict(
-            pod.namespace,
-            pod.name,
-            pod.uid,
-            grace=0 if evict.force else None,
-            recheck=partial(self._guard.why_over, evict.migration, evict.uid),
-            slot=partial(self._slots.slot, pod.namespace),
-        )
-        self.metrics.recovery_evictions.labels(result.outcome.value).inc()
-        goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
-        level = logging.INFO if goes else logging.WARNING
-        log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
-        self._evicted(
-            evict, goes=goes, reason=_condition_reason(result.outcome, result.message), message=result.message
-        )
-        if evict.force and result.outcome is EvictionStatus.EVICTED:
-            # Last, because a webhook on statuses may hang, and must not delay the Migration.
-            await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
-
-    def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
-        if self._machine is not None:
-            self._machine.migrations.evicted(
-                evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self.clock()
-            )
-            self._wake.set()
-
-    async def _learn(self, pods: Sequence[PodRef]) -> None:
-        """Read pods of one namespace, and those that can't be read again later: other pods do not wait for them."""
-        remaining = list(pods)
-        try:
-            while remaining and self._machine is not None:
-                read_pods = await asyncio.gather(*map(self._read_pod_with_owners, remaining))
-                known_pods = [read_pod for read_pod in read_pods if isinstance(read_pod, Pod)]
-                unread = {read_pod.uid for read_pod in read_pods if isinstance(read_pod, PodRef)}
-                uids = [pod.uid for pod in remaining if pod.uid not in unread]
-                self._reading.difference_update(uids)
-                remaining = [pod for pod in remaining if pod.uid in unread]
-                if uids:
-                    self.control.pods_told(known_pods, self.clock())
-                    if self._machine is not None:
-                        self._machine.learned(uids)
-                        self._wake.set()
-                if remaining:
-                    await asyncio.sleep(READ_AGAIN_SECONDS)
-        finally:
-            self._reading.difference_update(pod.uid for pod in remaining)
-
-    async def _read_pod_with_owners(self, pod: PodRef) -> Pod | PodRef | None:
-        """Return a pod after reading its owners; None if it is gone, and ``pod`` itself if it can't be read."""
-        try:
-            pod_object = await self._read(pod, partial(self._slots.slot, pod.namespace))
-            if pod_object is not None:
-                await self.owners.complete(pod_object.metadata)
-        except KubeError as error:
-            log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
-            if self._machine is not None:
-                self._machine.migrations.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self.clock())
-                self._wake.set()
-            return pod
-        return pod_object
-
-    async def _read(self, pod: PodRef, slot: Slot = nullcontext) -> Pod | None:
-        try:
-            path = PODS.path(pod.namespace, pod.name)
-        except ValueError:
-            return None  # a status that another client wrote: no pod has such a name
-        try:
-            answer = await retried(
-                lambda: self.client.read(path, pod.name, timeout=READ_SECONDS),
-                seconds=READ_SECONDS,
-                longest=2.0,
-                slot=slot,
-            )
-        except NotFound:
-            return None
-        pod_object = decode(_pod, answer)
-        return pod_object if pod_object.metadata.uid == pod.uid else None
-
-
-def _condition_reason(outcome: EvictionStatus, message: str) -> str:
-    if outcome is EvictionStatus.WITHDRAWN:
-        return "OwnerNotConfirmed"
-    if outcome is EvictionStatus.BLOCKED:
-        return "DisruptionBudget"
-    if outcome is EvictionStatus.FAILED:
-        return "Forbidden" if "cannot create resource" in message else "EvictionFailed"
-    return ""
