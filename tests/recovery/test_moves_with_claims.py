@@ -124,3 +124,21 @@ def test_a_claim_that_another_pod_uses_too_is_not_waited_for() -> None:
     w.run(5)
     assert all(pod.spec.node_name == moved.spec.node_name for pod in w.pods.values())
     assert w.migrations["default/ours"].phase is not Phase.DONE
+
+
+def test_seats_hold_no_more_devices_than_the_claims_of_their_namespace() -> None:
+    """Pods that ask for nothing but devices, and whose owners create none once they are evicted."""
+    w = NamedClaims(RecoverySpec(enabled=True), {"s1/l1": 8})
+    w.controllers_stand = True
+    for number in range(6):
+        w.put(f"beside-{number}", f"s1-l1-{number + 1}", 0)
+        w.runs(f"h{number}", f"c{number}", owner=f"o{number}")
+        w.request(f"ask-{number}", f"h{number}")
+        w.run(5)
+        for evicted in {one.metadata.name for one in w.d.claims.values()} - {f"c{name[1:]}" for name in w.pods}:
+            w.deallocate(evicted)
+    held = [name for name in w.pods if name.startswith("h")]
+    reserved = [one for one in w.migrations.values() if one.phase is not None and one.phase.running]
+    assert len(held) == len(reserved) == 3
+    waits = next(one for one in w.migrations.values() if one.phase is Phase.PLANNED)
+    assert waits.status.conditions[0].reason == "Limited"

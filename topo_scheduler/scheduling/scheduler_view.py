@@ -19,9 +19,10 @@ from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.time_slicing import Parts
+from topo_scheduler.state.ledger.claimed_gpus import gpus_in
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
-from topo_scheduler.state.nodes.resources import GPU, Amounts
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload
 from topo_scheduler.state.topology.fabric import Layout, Path
 
@@ -265,20 +266,32 @@ class HeldView:
         """Return whether a seat is reserved that a workload may take."""
         return bool(self._engine.preempting.replacements.own(workload))
 
-    def has_room_for_seats(self, migration: str, namespace: str, amounts: Iterable[Amounts]) -> bool:
-        """Return whether a namespace holds at least as much as its seats would with these of a Migration.
+    def has_room_for_seats(self, migration: str, namespace: str, pods: Iterable[tuple[str, Amounts]]) -> bool:
+        """Return whether a namespace holds at least as much as its seats would with those of a Migration.
 
-        The Migration may hold them already, if the write that was to record them failed. Seats of pending pods don't
-        count: quotas count these pods.
+        Devices of claims count as GPUs, as they do for quotas. The Migration may hold its seats already, if the write
+        that was to record them failed. Seats of pending pods don't count: quotas count these pods.
+
+        Args:
+            migration: key of the Migration.
+            namespace: its namespace.
+            pods: uid of each pod that it moves, with what the pod requests.
         """
-        reserved: Counter[int] = Counter()
-        for amounts_of_seat in amounts:
-            reserved.update(dict(amounts_of_seat))
-        for seat, amounts_of_seat in self._engine.preempting.replacements.of_namespace(namespace):
+        world, reserved = self._engine.world, Counter[int]()
+
+        def reserve(requested: Amounts, claimed: int) -> None:
+            reserved.update(dict(requested))
+            reserved[GPU_SHARE] += claimed
+
+        for uid, requested in pods:
+            reserve(requested, world.claimed_gpus.of_pod(uid))
+        for seat, requested, claimed in self._engine.preempting.replacements.of_namespace(namespace):
             if seat.migration != migration and self._engine.arrivals.pending(seat.pod) is None:
-                reserved.update(dict(amounts_of_seat))
-        held = self._engine.world.accounts.held(namespace)
-        return all(amount <= held.get(column, 0) for column, amount in reserved.items())
+                reserve(requested, claimed)
+        held = world.accounts.held(namespace)
+        others = ((column, amount) for column, amount in reserved.items() if column not in (GPU, GPU_SHARE))
+        has_gpus = gpus_in(tuple(reserved.items())) <= gpus_in(tuple(held.items()))
+        return has_gpus and all(amount <= held.get(column, 0) for column, amount in others)
 
     @property
     def seats_taken(self) -> Mapping[str, str]:

@@ -214,8 +214,8 @@ class MigrationContext:
         if text := self.limits.lacking(migration, self.spec.limits, wall, warranted=warranted):
             return text
         namespace = migration.metadata.namespace
-        amounts = [pod.entry.amounts for pod in moving_pods]
-        if warranted or migration.shrinks or self.view.held.has_room_for_seats(migration.key, namespace, amounts):
+        pods = [(pod.member.uid, pod.entry.amounts) for pod in moving_pods]
+        if warranted or migration.shrinks or self.view.held.has_room_for_seats(migration.key, namespace, pods):
             return ""
         return "the nodes that this namespace has reserved would hold more than its pods: it waits for replacements"
 

@@ -59,6 +59,8 @@ class Replacements:
         self._world = world
         self._nominations = nominations
         self._seats: dict[str, ReservedSeat] = {}
+        self._claimed: dict[str, int] = {}
+        """GPUs of the devices of seats beyond their requests, in thousandths, by id."""
         self.taken: dict[str, str] = {}
         """Seats that were taken, by id, with the uid of the pod that took each."""
 
@@ -92,6 +94,7 @@ class Replacements:
                 self._seats[id_] = seat
                 devices = (seat_allocation(seat.devices),) if seat.devices else ()
                 amounts = self._amounts(seat)
+                self._claimed[id_] = self._world.claimed_gpus.beyond(amounts, devices)
                 self._nominations.put(
                     Nomination(id_, seat.node, seat.priority, amounts, None, seat.namespace, devices, seat.pod)
                 )
@@ -103,9 +106,13 @@ class Replacements:
             gpus[seat.node] += amount_in(self._amounts(seat), GPU)
         return {node: count for node, count in gpus.items() if count}
 
-    def of_namespace(self, namespace: str) -> list[tuple[ReservedSeat, Amounts]]:
-        """Return the seats of a namespace, with what each holds."""
-        return [(seat, self._amounts(seat)) for seat in self._seats.values() if seat.namespace == namespace]
+    def of_namespace(self, namespace: str) -> list[tuple[ReservedSeat, Amounts, int]]:
+        """Return the seats of a namespace, with what each requests, and the GPUs that its devices have beyond that.
+
+        The latter are in thousandths.
+        """
+        seats = ((id_, seat) for id_, seat in self._seats.items() if seat.namespace == namespace)
+        return [(seat, self._amounts(seat), self._claimed[id_]) for id_, seat in seats]
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the seats that a workload may take, which do not block it."""
@@ -174,7 +181,7 @@ class Replacements:
                 self.taken[fits[0]] = seated.uid
 
     def _drop(self, id_: str) -> None:
-        del self._seats[id_]
+        del self._seats[id_], self._claimed[id_]
         self._nominations.drop(id_)
 
     def _amounts(self, seat: ReservedSeat) -> Amounts:

@@ -61,7 +61,7 @@ class ClaimedGpus:
         """
         self.forget_requests(uid)
         if key is not None:
-            self._stand(uid, _Standing(key, _total(amounts), decided=True))
+            self._stand(uid, _Standing(key, gpus_in(amounts), decided=True))
 
     def status_names(self, uid: str, key: ClaimKey, amounts: Amounts, used: Container[ClaimKey]) -> None:
         """Record which claim the status of a bound pod names for its extended resources.
@@ -80,7 +80,7 @@ class ClaimedGpus:
             return
         decided = known is not None and known.decided and known.key == key
         self.forget_requests(uid)
-        self._stand(uid, _Standing(key, _total(amounts), decided))
+        self._stand(uid, _Standing(key, gpus_in(amounts), decided))
 
     def _stand(self, uid: str, standing: _Standing) -> None:
         self._of_pod[uid] = standing
@@ -125,13 +125,13 @@ class ClaimedGpus:
 
     def beyond(self, amounts: Amounts, allocations: Iterable[Allocation]) -> int:
         """Return how many GPUs allocations have beyond what their pod requests, in thousandths."""
-        return max(0, sum(map(self.gpus_of, allocations)) - _total(amounts))
+        return max(0, sum(map(self.gpus_of, allocations)) - gpus_in(amounts))
 
     def of_pod(self, uid: str) -> int:
         """Return how many GPUs the claims of a pod have, in thousandths; its part of those that it shares."""
         consumers, known = self._inventory.consumers, self._counted
         keys = [key for key in consumers.claims_of(uid) if key in known]
-        return sum(_total(known[key][2]) // consumers.pods_of(key) for key in keys)
+        return sum(gpus_in(known[key][2]) // consumers.pods_of(key) for key in keys)
 
     def on_node(self, name: str) -> Iterable[tuple[str, Amounts]]:
         """Yield namespace and amounts of each claim with devices of a node."""
@@ -223,6 +223,7 @@ def _node_of(allocation: Allocation) -> str:
     return field.values[0] if named else ""
 
 
-def _total(amounts: Amounts) -> int:
+def gpus_in(amounts: Amounts) -> int:
+    """Return how many GPUs amounts have, whole ones and shares, in thousandths."""
     held: Mapping[int, int] = dict(amounts)
     return WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
