@@ -47,6 +47,23 @@ def test_requested_migrations_do_not_use_up_the_limits_of_failed_nodes(per_hour:
     assert sorted(filter(None, phases)) == [Phase.EVICTING, Phase.EVICTING, Phase.PLANNED], "limits.perNamespace"
 
 
+def test_migrations_that_never_end_leave_an_equal_share_to_those_of_other_namespaces() -> None:
+    world = World(
+        RecoverySpec(enabled=True, limits=RecoveryLimits(at_once=4, per_namespace=2)), {"s1/l1": 6, "s1/l2": 4}
+    )
+    _hostile(world, 6)
+    world.run(10)
+    for number in range(2):
+        world.put(f"p{number}", f"s1-l2-{number + 1}", 1)
+        world.blocked.add(f"p{number}")
+        world.request(f"ask-{number}", f"p{number}")
+    world.run(10)
+    phases = [one.phase for one in world.migrations.values() if one.metadata.namespace == "default"]
+    assert phases == [Phase.EVICTING, Phase.PLANNED], "a third of four is one"
+    hostile = [one.phase for one in world.migrations.values() if one.metadata.namespace != "default"]
+    assert hostile.count(Phase.EVICTING) == 4
+
+
 def test_migrations_whose_seats_have_expired_do_not_use_up_the_limits_of_failed_nodes() -> None:
     """Disruption budgets may keep pods on failed nodes for ever."""
     limits = RecoveryLimits(at_once=2, per_namespace=2)
@@ -135,5 +152,5 @@ def test_a_migration_that_began_and_lost_its_seats_begins_again_although_its_nam
     for namespace, name in (("hostile", "a"), ("hostile", "b"), ("default", "c")):
         limits.begin(Migration(metadata=ObjectMeta(namespace=namespace, name=name)), 1000.0)
     (began, fresh) = (Migration(metadata=ObjectMeta(namespace="default", name=name)) for name in "cd")
-    assert limits.lacking(fresh, migrations, 1001.0)
-    assert not limits.lacking(began, migrations, 1001.0)
+    assert limits.lacking(fresh, migrations, 1001.0, shares=True)
+    assert not limits.lacking(began, migrations, 1001.0, shares=True)

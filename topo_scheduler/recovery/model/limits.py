@@ -2,10 +2,13 @@
 
 Tenants create Migrations too, and their disruption budgets may keep them from ever ending. So `RecoveryMigrationLimits`
 counts those that leave failed or cordoned nodes by themselves: only they delay one another. Of these, too, a tenant can
-create any number. So beyond the limit of an hour, a namespace still begins as many as an equal share of it.
+create any number. So beyond the limit of an hour, a namespace still begins as many as an equal share of it. The same
+holds for the limit at once, but not for Migrations that leave failed or cordoned nodes: they count only while they hold
+seats.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
@@ -48,32 +51,48 @@ class MigrationLimits:
         self._begun[key] = begun
         self._first = min(self._first, begun)
 
-    def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
-        """Return why a Migration can't begin now, or an empty string."""
-        own = self.running.get(migration.key)
-        running = len(self.running) - (own is not None)
-        if running >= limits.at_once:
+    def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float, *, shares: bool) -> str:
+        """Return why a Migration can't begin now, or an empty string.
+
+        Args:
+            migration: the Migration.
+            limits: the limits.
+            wall: time in seconds since the epoch.
+            shares: whether the limit at once leaves each namespace an equal share.
+        """
+        running = len(self.running) - (migration.key in self.running)
+        if running >= limits.at_once and (not shares or _has_had_share(migration, self.running, limits.at_once)):
             return f"{running} are under way: limits.atOnce is {limits.at_once}"
-        namespace = migration.metadata.namespace
-        in_namespace = sum(other == namespace for other in self.running.values()) - (own == namespace)
+        in_namespace = _by_namespace(migration, self.running)[migration.metadata.namespace]
         if in_namespace >= limits.per_namespace:
             return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
         if wall - self._first >= HOUR_SECONDS:
             self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR_SECONDS}
             self._first = min(self._begun.values(), default=inf)
         recent = len(self._begun) - (migration.key in self._begun)
-        if recent >= limits.per_hour and self._has_had_share(migration, limits.per_hour):
+        if recent >= limits.per_hour and _has_had_share(migration, self._begun, limits.per_hour):
             return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
         return ""
 
-    def _has_had_share(self, migration: Migration, per_hour: int) -> bool:
-        """Return whether as many others of a namespace began within the hour as an equal share of the limit.
 
-        Users may create any number of Migrations, and delete each as soon as it has begun.
-        """
-        namespace = migration.metadata.namespace
-        namespaces = Counter(key.partition("/")[0] for key in self._begun if key != migration.key)
-        return namespaces[namespace] >= max(1, per_hour // len(namespaces.keys() | {namespace}))
+def _has_had_share(migration: Migration, others: Iterable[str], limit: int) -> bool:
+    """Return whether as many other Migrations of a namespace count as an equal share of a limit.
+
+    Users may create any number of Migrations, and let them never end, or delete each as soon as it has begun.
+
+    Args:
+        migration: one of the namespace.
+        others: keys of the Migrations that count.
+        limit: the limit of all namespaces together.
+    """
+    counts = _by_namespace(migration, others)
+    namespace = migration.metadata.namespace
+    return counts[namespace] >= max(1, limit // len(counts.keys() | {namespace}))
+
+
+def _by_namespace(migration: Migration, others: Iterable[str]) -> Counter[str]:
+    """Return how many other Migrations count, by namespace. Arguments are as for `_has_had_share`."""
+    return Counter(key.partition("/")[0] for key in others if key != migration.key)
 
 
 class RecoveryMigrationLimits:
@@ -117,5 +136,5 @@ class RecoveryMigrationLimits:
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float, *, warranted: bool) -> str:
         """Return why a Migration can't begin now, or an empty string. Arguments are as for `note`."""
         if warranted:
-            return self._warranted.lacking(migration, limits, wall)
-        return self._all.lacking(migration, limits, wall)
+            return self._warranted.lacking(migration, limits, wall, shares=False)
+        return self._all.lacking(migration, limits, wall, shares=True)
