@@ -8,8 +8,8 @@ from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.preemption import machine, search_turns, vain_searches
+from topo_scheduler.scheduling.preemption.namespace_pauses import FIRST_PAUSE_SECONDS
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
-from topo_scheduler.scheduling.preemption.spared import FIRST_PAUSE_SECONDS
 from topo_scheduler.scheduling.queueing.queue_keys import order_of
 
 pytestmark = pytest.mark.unrecorded

@@ -624,6 +624,8 @@ class Engine:
         ready, failed = self.outcomes.check(now)
         self._out += ready
         for uid, why in failed:
+            if why and (membership := self.workloads.of_pod(uid)) is not None:
+                self.preempting.vain_evictions.lost(membership[0].id, now)
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
         self._queue_not_bound()
         for id_ in self.outcomes.admission_backoff.take_freed():

@@ -18,9 +18,10 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
-from topo_scheduler.scheduling.preemption.spared import Pause, SparedVictims
+from topo_scheduler.scheduling.preemption.spared import SparedVictims
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
@@ -41,10 +42,12 @@ class PreemptionClaim:
     to its name. ``until`` is when the claim expires, in seconds. ``answers_until`` is until when the scheduler waits
     for the next answer to an eviction, in seconds. ``devices`` maps each ResourceClaim that Kubernetes must deallocate
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
-    ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before.
+    ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
+    it; otherwise it only waits for pods that end anyway.
     """
 
     workload: str
+    namespace: str
     priority: int
     nodes: dict[str, str]
     victims: dict[str, str]
@@ -53,6 +56,7 @@ class PreemptionClaim:
     devices: dict[ClaimKey, str] = field(default_factory=dict)
     devices_until: float = inf
     doubted: bool = False
+    evicts: bool = False
 
 
 @dataclass(slots=True)
@@ -276,6 +280,7 @@ class PreemptionClaims:
         until = self._until((pod.occupant for pod in pods), now)
         claim = PreemptionClaim(
             workload.id,
+            workload.namespace,
             workload.priority,
             {member.uid: node for member, node in seated},
             {pod.occupant.uid: pod.occupant.key for pod in pods},
@@ -283,6 +288,7 @@ class PreemptionClaims:
             now + LONGEST_WAIT_SECONDS,
             dict(plan.freed),
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
+            evicts=bool(plan.victims),
         )
         self._claims[workload.id] = claim
         for member, node in seated:
@@ -339,7 +345,9 @@ class PreemptionClaims:
                 if remaining <= LONGEST_WAIT_SECONDS or remaining <= occupant.grace <= longest_grace:
                     going.append(occupant)
         victims = {occupant.uid: occupant.key for occupant in going}
-        claim = PreemptionClaim(workload.id, workload.priority, nodes, victims, self._until(going, now), now)
+        claim = PreemptionClaim(
+            workload.id, workload.namespace, workload.priority, nodes, victims, self._until(going, now), now
+        )
         self._claims[workload.id] = claim
         return claim
 

@@ -35,6 +35,7 @@ from topo_scheduler.scheduling.preemption.nominations_of_others import Nominatio
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
 from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
+from topo_scheduler.scheduling.preemption.vain_evictions import PAUSED, VainEvictions
 from topo_scheduler.scheduling.preemption.vain_searches import VainSearch, VainSearches
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
@@ -101,6 +102,7 @@ class Preempting:
         self._claims = PreemptionClaims(world, workloads, self.nominations)
         self._turns = SearchTurns()
         self._searches = VainSearches()
+        self.vain_evictions = VainEvictions()
         self._stirred: tuple[int, int] = (0, 0)
 
     def configure(self, spec: PreemptionSpec) -> None:
@@ -131,6 +133,8 @@ class Preempting:
         """
         for pod in pods:
             uid = pod.metadata.uid
+            if pod.spec.node_name and self.vain_evictions and (membership := self._workloads.of_pod(uid)) is not None:
+                self.vain_evictions.bound(membership[0].id)
             if not pod.status.nominated_node_name and self.nominations.get(uid) is None:
                 continue
             ours = pod.spec.scheduler_name == self._scheduler_name
@@ -154,8 +158,15 @@ class Preempting:
         self._adopted.drop(uid)
         self._claims.pod_deleted(uid)
 
-    def forget(self, id_: str) -> None:
+    def deleted(self, id_: str, now: float) -> None:
         """Forget a workload that was deleted."""
+        claim = self._claims.get(id_)
+        if claim is not None and claim.evicts:
+            self.vain_evictions.in_vain(claim.namespace, now)
+        self.vain_evictions.lost(id_, now)
+        self._forget(id_)
+
+    def _forget(self, id_: str) -> None:
         self._claims.forget(id_)
         self._searches.leave(id_)
         self._turns.forget(id_)
@@ -189,7 +200,9 @@ class Preempting:
             self.replacements.placed(workload, decision)
         claim = self._claims.get(workload.id)
         out = self._claims.clear(claim) if claim is not None else []
-        self.forget(workload.id)
+        if claim is not None and claim.evicts:
+            self.vain_evictions.placed(workload.id, workload.namespace)
+        self._forget(workload.id)
         return out
 
     def consider(
@@ -230,6 +243,8 @@ class Preempting:
             if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
                 return out, ""
             out += self._claims.end(claim, now)
+            if claim.evicts and not decision.room_helps:
+                self.vain_evictions.in_vain(workload.namespace, now)
             self.count_for(workload)
         self._turns.again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
@@ -238,6 +253,10 @@ class Preempting:
         if doubt := workload.doubt:
             self._turns.leave(workload.id)
             return out, f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
+        if (until := self.vain_evictions.until(workload.namespace)) > now:
+            self._turns.leave(workload.id)
+            self._turns.again[workload.id] = until
+            return out, f"{PAUSED}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
@@ -480,6 +499,8 @@ class Preempting:
             names = [self._claims.spare(uid, now) for uid in stuck]
             if not names and self._claims.give_up_devices(claim):
                 out += self._claims.tell(claim, NOT_DEALLOCATED)
+            elif not names and claim.evicts:
+                self.vain_evictions.in_vain(claim.namespace, now)
             if names:
                 workload = self._workloads.get(claim.workload)
                 reader = self._world.reader(workload.namespace) if workload is not None else ""

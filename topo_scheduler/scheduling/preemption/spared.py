@@ -6,23 +6,14 @@ from the second failure on the pause covers the namespace: its pods are chosen o
 eviction there that succeeds ends that.
 """
 
-from dataclasses import dataclass
-from typing import Final
-
 from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.scheduling.preemption.namespace_pauses import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    NamespacePauses,
+    Pause,
+)
 from topo_scheduler.state.pods.victim_info import VictimInfo
-
-FIRST_PAUSE_SECONDS: Final = 10.0
-"""Seconds for which a pod or namespace is not chosen after a failed eviction, doubled each time."""
-LONGEST_PAUSE_SECONDS: Final = 600.0
-
-
-@dataclass(slots=True)
-class Pause:
-    """A backoff: the number of failures, and when the pause after the last one ends, in seconds."""
-
-    times: int = 0
-    until: float = 0.0
 
 
 class SparedVictims:
@@ -30,27 +21,19 @@ class SparedVictims:
 
     def __init__(self) -> None:
         self._pods: dict[str, Pause] = {}
-        self._namespaces: dict[str, Pause] = {}
+        self._namespaces = NamespacePauses()
 
     def failed(self, uid: str, occupant: VictimInfo | None, now: float, *, namespace_too: bool = True) -> None:
         """Record that a pod could not be evicted. ``namespace_too``: for a reason that other pods there may share."""
         pause = self._pods.setdefault(uid, Pause())
         pause.times += 1
         pause.until = now + doubled(FIRST_PAUSE_SECONDS, pause.times, LONGEST_PAUSE_SECONDS)
-        if not namespace_too or occupant is None:
-            return
-        recent = now - LONGEST_PAUSE_SECONDS
-        self._namespaces = {name: known for name, known in self._namespaces.items() if known.until > recent}
-        pause = self._namespaces.setdefault(occupant.namespace, Pause())
-        if pause.times and now <= pause.until:
-            return  # of the same incident
-        pause.times += 1
-        repeated = pause.times - 1
-        pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, LONGEST_PAUSE_SECONDS) if repeated else 0.0)
+        if namespace_too and occupant is not None:
+            self._namespaces.failed(occupant.namespace, now)
 
     def succeeded(self, namespace: str) -> None:
         """Record that a pod of a namespace was evicted."""
-        self._namespaces.pop(namespace, None)
+        self._namespaces.succeeded(namespace)
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was deleted."""
@@ -76,5 +59,5 @@ class SparedVictims:
 
     def next_end(self, since: float) -> float | None:
         """Return when, after a given time, the next of these pauses ends, in seconds."""
-        pauses = (*self._pods.values(), *self._namespaces.values())
-        return min((pause.until for pause in pauses if pause.until > since), default=None)
+        pauses = (*self._pods.items(), *self._namespaces.items())
+        return min((pause.until for _, pause in pauses if pause.until > since), default=None)

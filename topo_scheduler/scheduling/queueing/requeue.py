@@ -71,7 +71,7 @@ class Requeuer:
             self._failure_cache.forget(id_)
             if workload is None:
                 self._queue.remove(id_)
-                self._preempting.forget(id_)
+                self._preempting.deleted(id_, now)
                 self._contention.forget(id_)
             else:
                 self._requeue(workload, now)

@@ -1,0 +1,108 @@
+"""Pods of users who have others evicted, and then do not use the room: their namespace soon evicts none."""
+
+import pytest
+
+from tests.scheduling.driver import Driver, fabric_driver
+from tests.scheduling.running_pods import run_pod, urgent_pod
+from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+
+NODE = "s1-l1-1"
+
+
+def victim(d: Driver, number: int) -> Pod:
+    """Apply a pod of another tenant, as its controller makes it again."""
+    return run_pod(d, f"low-{number}", NODE)
+
+
+def hostile(number: int, namespace: str = "hostile") -> Pod:
+    pod = urgent_pod(f"urgent-{number}")
+    pod.metadata.namespace = namespace
+    return pod
+
+
+def evict_and_delete(d: Driver, rounds: int) -> int:
+    """Every 5 seconds a pod has another one evicted, and is deleted before it gets the room; return the evictions."""
+    low, evictions = victim(d, 0), 0
+    for number in range(rounds):
+        pod = hostile(number)
+        d.apply(pod)
+        d.step(1)
+        if low.metadata.name in d.preempted():
+            d.evict(low, gone=False)
+            d.delete(pod)
+            d.step(1)
+            d.delete(low)
+            evictions += 1
+            low = victim(d, evictions)
+        else:
+            d.delete(pod)
+        d.step(3)
+    return evictions
+
+
+def test_pods_that_are_deleted_before_they_are_bound_have_few_others_evicted() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    assert evict_and_delete(d, 24) == 5, "after 0, 5, 20, 40 and 80 seconds"
+
+
+def test_the_reason_says_why_none_is_evicted_and_other_namespaces_go_on() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    evictions = evict_and_delete(d, 2)
+    pod = hostile(9)
+    d.apply(pod)
+    d.step()
+    assert f"low-{evictions}" not in d.preempted()
+    assert any("evicts no pod to make room for this namespace now" in text for text in d.told(pod))
+    d.apply(hostile(10, "other"))
+    d.step()
+    assert f"low-{evictions}" in d.preempted()
+
+
+def test_after_the_pause_a_pod_that_waited_evicts_by_itself() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    evictions = evict_and_delete(d, 2)
+    pod = hostile(9)
+    d.apply(pod)
+    for _ in range(12):
+        d.step(1)
+    assert f"low-{evictions}" in d.preempted()
+
+
+def test_pods_that_are_bound_and_then_deleted_are_no_reason() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    for number in range(6):
+        low, pod = victim(d, number), hostile(number)
+        d.apply(pod)
+        d.step(1)
+        d.evict(low)
+        d.settle(1)
+        assert d.where(pod) == {pod.metadata.name: NODE}
+        d.delete(pod)
+        d.step(1)
+    assert d.told(reason=Reason.PREEMPTION_FAILED) == []
+
+
+@pytest.mark.unrecorded
+def test_pods_that_lose_their_volume_claims_have_few_others_evicted() -> None:
+    d = StorageDriver(zoned("a"))
+    d.engine.budgets_known()
+    d.tell(claim("data", DELAYED))
+    pod = using("data", gpus=8)
+    pod.spec.priority = 10
+    low, evictions = run_pod(d, "low-0", "n1"), 0
+    d.apply(pod)
+    for _ in range(60):
+        d.step(1)
+        if low.metadata.name in d.preempted():
+            evictions += 1
+            d.evict(low)
+            d.step(0.5)
+            d.carry_out(pod)
+            d.step()
+            d.storage.drop(d.storage.claims, ("default", "data"))
+            low = run_pod(d, f"low-{evictions}", "n1")
+            d.step()
+            d.tell(claim("data", DELAYED))
+    assert 2 <= evictions <= 4

@@ -1,0 +1,49 @@
+"""Evictions in vain: pods were evicted for a workload that was deleted before it was bound, or never got its volumes.
+
+Users can cause that at any time, with a deleted claim for example. So a namespace where it happens again evicts no pods
+for a while: otherwise its users could evict all pods of lower priority, again and again, without using their room.
+"""
+
+from typing import Final
+
+from topo_scheduler.scheduling.preemption.namespace_pauses import NamespacePauses
+
+PAUSED: Final = (
+    "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
+    " before they were bound, or their volumes or resource claims failed"
+)
+
+
+class VainEvictions:
+    """Workloads with a place that others were evicted for, until they are bound; and namespaces that pause."""
+
+    def __init__(self) -> None:
+        self._unbound: dict[str, str] = {}
+        """Namespaces of such workloads, by id."""
+        self._pauses = NamespacePauses()
+
+    def __bool__(self) -> bool:
+        """Return whether a workload with such a place is not bound yet."""
+        return bool(self._unbound)
+
+    def placed(self, id_: str, namespace: str) -> None:
+        """Record that a workload, for which pods were evicted, has a place."""
+        self._unbound[id_] = namespace
+
+    def bound(self, id_: str) -> None:
+        """Record that a pod of a workload is bound."""
+        self._unbound.pop(id_, None)
+
+    def lost(self, id_: str, now: float) -> None:
+        """Record that a workload with a place was deleted, or can't be bound."""
+        namespace = self._unbound.pop(id_, None)
+        if namespace is not None:
+            self.in_vain(namespace, now)
+
+    def in_vain(self, namespace: str, now: float) -> None:
+        """Record that pods were evicted in vain for a workload of a namespace."""
+        self._pauses.failed(namespace, now)
+
+    def until(self, namespace: str) -> float:
+        """Return until when a namespace evicts no pods, in seconds."""
+        return self._pauses.until(namespace)
