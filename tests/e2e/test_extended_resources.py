@@ -14,7 +14,7 @@ from topo_scheduler.simulation.apiserver.faults import Fault
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica, Trouble
-from .device_objects import FINALIZER, add_slices, claims_of, devices_of, slice_of
+from .device_objects import CLASS, FINALIZER, add_slices, claims_of, devices_of, slice_of
 from .recovery import recovery_configuration
 from .replica import Replica
 from .write_faults import FAULTS
@@ -212,3 +212,16 @@ async def test_a_driver_that_taints_everything_evicts_no_pod(cluster: Cluster, s
 
     await cluster.holds_for(4, all_there, "no pod evicted")
     assert replica.alive
+
+
+async def test_a_pod_that_names_a_class_before_it_exists_is_placed_once_it_does(
+    cluster: Cluster, daemon: Replica
+) -> None:
+    await cluster.add_nodes([objects.node("sliced", spine="s1", leaf="l1", gpus=0)])
+    early = objects.pod("early")
+    implied = {"deviceclass.resource.kubernetes.io/gpu": "2"}
+    early["spec"]["containers"][0]["resources"] = {"requests": implied, "limits": implied}
+    await cluster.apply(slice_of("sliced"), early)
+    await cluster.wait_unschedulable(early)
+    await cluster.apply(CLASS)
+    assert nodes_of(await cluster.wait_bound("early", 1)) == ["sliced"]

@@ -98,6 +98,7 @@ class DeviceInventory:
         self.unsettled: dict[ClaimKey, None] = {}
         """Claims that a write may still allocate although its decision was undone."""
         self.class_of_resource: dict[str, str] = {}
+        self._class_names: frozenset[str] = frozenset()
         """The DeviceClass of each extended resource that a class names."""
         self._extended: dict[tuple[str, str], dict[ClaimKey, None]] = {}
         self.evicting: dict[str, dict[DeviceId, tuple[DeviceTaint, ...]]] = {}
@@ -225,8 +226,10 @@ class DeviceInventory:
     def _classes_changed(self) -> None:
         self.classes_version += 1
         self._changes.all_devices = self.changed = True
-        before, self.class_of_resource = self.class_of_resource, classes_by_resource(self.classes.values())
-        self._changes.resources |= before != self.class_of_resource
+        before = self.class_of_resource, self._class_names
+        self.class_of_resource = classes_by_resource(self.classes.values())
+        self._class_names = frozenset(self.classes)  # each backs a resource of its own name
+        self._changes.resources |= before != (self.class_of_resource, self._class_names)
 
     # ------------------------------------------------------------ extended resources
 
