@@ -565,6 +565,7 @@ class Engine:
         changes = self.world.settle_devices()
         if changes.resources:
             self.arrivals.understand_all()
+            self.arrivals.forget_backed()
         elif offers != self.world.resources.offers:
             self.arrivals.resources_offered()
         claims.repair.changed(changes.claims)

@@ -28,6 +28,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.ledger.ledger import LedgerEntry
+from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.pods.trimming import trimmed
@@ -436,6 +437,18 @@ class Arrivals:
         for pod in self._pods.all():
             if pod.metadata.uid not in self._unresolved:
                 self._rereading.put(pod)
+
+    def forget_backed(self) -> None:
+        """Forget what bound pods request of resources that devices back, or that they backed when the pod was read.
+
+        Their replacements may get devices now, or none any more. Plans read them again, as after a restart.
+        """
+        inventory, names = self._world.inventory, self._world.resources.names
+        for workload in self._workloads:
+            for member in workload.at(Stage.BOUND):
+                backed = any(inventory.backing_class(names[column]) for column, _ in member.cls.amounts)
+                if backed or any(claim.resources for claim in member.cls.claims):
+                    member.cls, member.claims, member.mappings, member.decided = PodClass(()), (), (), False
 
     def resources_offered(self) -> None:
         """Read the refused pods again, because nodes offer a resource that none offered before."""
