@@ -98,8 +98,8 @@ class DeviceInventory:
         self.unsettled: dict[ClaimKey, None] = {}
         """Claims that a write may still allocate although its decision was undone."""
         self.class_of_resource: dict[str, str] = {}
-        self._class_names: frozenset[str] = frozenset()
         """The DeviceClass of each extended resource that a class names."""
+        self._class_names: frozenset[str] = frozenset()
         self._extended: dict[tuple[str, str], dict[ClaimKey, None]] = {}
         self.evicting: dict[str, dict[DeviceId, tuple[DeviceTaint, ...]]] = {}
         """Devices with taints of effect NoExecute, by slice."""
