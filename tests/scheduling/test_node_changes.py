@@ -1,5 +1,7 @@
 """Nodes that vanish, come back or are filled by others while pods are being bound to them."""
 
+import pytest
+
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric, held
 from topo_scheduler.api.objects import Container, PodSpec, ResourceRequirements
@@ -74,6 +76,18 @@ def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> N
     (message,) = d.told(pod, Reason.OVERSUBSCRIBED)
     assert "default/thief" in message and message.endswith("give the two schedulers different nodes")
     assert len(d.complaints()) == 1
+
+
+@pytest.mark.parametrize("uid", ["uid-s1-l1-1", "new"])
+def test_a_node_that_shrinks_below_its_pods_is_logged_each_time(uid: str) -> None:
+    """Also one that was made again under its name: the alert on such nodes sends its reader to the log."""
+    d = Driver(fabric({"s1/l1": 1}))
+    d.run(make_pod("p", gpus=8))
+    for gpus in (4, 3, 8, 5):
+        d.nodes(make_node("s1-l1-1", "s1/l1", uid=uid, gpus=gpus))
+        d.step()
+    first, again = d.complaints()
+    assert first == again and first.startswith("node s1-l1-1 has less") and "nvidia.com/gpu" in first
 
 
 def test_what_a_tenant_calls_its_scheduler_is_read_by_no_other() -> None:

@@ -145,6 +145,7 @@ class World:
         """Record a node as the API server reports it; return messages about fields that could not be read."""
         name = node.metadata.name
         known = self.nodes.row_of.get(name)
+        over = self.oversubscribed(name)
         if known is not None and self.nodes.uids[known] != node.metadata.uid:
             # The node was recreated under the same name: treat it as a new node.
             self.remove_node(name)
@@ -170,6 +171,9 @@ class World:
             self.history.note(leaf, now, good=False)
         self._improve(row)
         self._rules_changed = True
+        if short := [resource for resource in self.oversubscribed(name) if resource not in over]:
+            remedy = "end some of them, or check why the node offers so little"
+            problems = [*problems, f"node {name} has less {', '.join(short)} than its pods ask for; {remedy}"]
         return problems
 
     def _repels(self, node: str) -> bool:
