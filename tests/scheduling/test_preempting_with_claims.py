@@ -43,19 +43,48 @@ def test_the_pod_waits_until_the_claims_of_its_victims_are_deallocated() -> None
     assert urgent.spec.node_name
 
 
-def test_claims_that_are_never_deallocated_end_the_wait_with_an_event() -> None:
-    d = ready({"s1/l1": 2})
-    first, second = running(d, "first", 8), running(d, "second", 8)
+def test_while_kubernetes_deallocates_no_claim_no_further_pods_are_evicted_for_devices() -> None:
+    """Otherwise each pod that preempts would evict one pod every ten minutes while kube-controller-manager is down."""
+    d = ready({"s1/l1": 3})
+    lower = {name: running(d, name, 8) for name in ("first", "second", "third")}
+    urgent, later = d.pod("urgent", asking(8), priority=10), d.pod("later", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    (victim,) = d.preempted()
+    end(d, lower[victim], deallocated=False)
+    for _ in range(30):
+        d.step(30)
+    d.apply(later)
+    for _ in range(100):
+        d.step(60)
+    assert d.preempted() == [victim]
+    told = d.told(urgent, Reason.PREEMPTION_FAILED)
+    assert sum("check that kube-controller-manager runs" in text for text in told) == 1
+    assert any("no other pod is evicted for devices" in text for text in d.told(later, Reason.FAILED_SCHEDULING))
+
+    deallocate(d, lower[victim])
+    d.settle(60)
+    d.settle(60)
+    assert urgent.spec.node_name or later.spec.node_name
+    assert len(d.preempted()) == 2, "Kubernetes deallocates claims again"
+
+
+def test_a_claim_that_is_not_deallocated_although_others_are_leads_to_other_victims() -> None:
+    d = ready({"s1/l1": 3})
+    lower = {name: running(d, name, 8) for name in ("first", "second")}
+    ends = running(d, "ends", 1, priority=20)
+    running(d, "stays", 7, priority=20)
     urgent = d.pod("urgent", asking(8), priority=10)
     d.apply(urgent)
     d.step()
     (victim,) = d.preempted()
-    end(d, first if victim == "first" else second, deallocated=False)
+    end(d, lower.pop(victim), deallocated=False)
+    d.step(30)
+    end(d, ends)
     for _ in range(30):
         d.step(30)
-    assert set(d.preempted()) == {"first", "second"}
-    told = d.told(urgent, Reason.PREEMPTION_FAILED)
-    assert sum("check that kube-controller-manager runs" in text for text in told) == 1
+    assert d.preempted() == sorted([victim, *lower])
+    assert any("although Kubernetes has deallocated others" in text for text in d.told(urgent))
 
 
 def test_devices_of_a_pod_that_has_ended_are_waited_for_and_no_other_pod_is_evicted() -> None:

@@ -42,6 +42,7 @@ class PreemptionClaim:
     to its name. ``until`` is when the claim expires, in seconds. ``answers_until`` is until when the scheduler waits
     for the next answer to an eviction, in seconds. ``devices`` maps each ResourceClaim that Kubernetes must deallocate
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
+    ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway.
     """
@@ -55,6 +56,7 @@ class PreemptionClaim:
     answers_until: float
     devices: dict[ClaimKey, str] = field(default_factory=dict)
     devices_until: float = inf
+    removed_before: int = 0
     doubted: bool = False
     evicts: bool = False
 
@@ -86,6 +88,8 @@ class PreemptionClaims:
         self.spared = SparedVictims()
         self.stuck: dict[ClaimKey, None] = {}
         """ResourceClaims that Kubernetes did not deallocate in time."""
+        self._removed_at_standstill: int | None = None
+        """How many pods Kubernetes had removed from their claims when it last failed to remove any in time."""
         self._patience: dict[str, _Patience] = {}
 
     def get(self, id_: str) -> PreemptionClaim | None:
@@ -128,7 +132,17 @@ class PreemptionClaims:
         inventory = self._world.inventory
         kept = [key for key in self.stuck if inventory.allocation_of(key) is not None]
         self.stuck = dict.fromkeys((*kept, *allocated))
+        if allocated and inventory.consumers.removed == claim.removed_before:
+            self._removed_at_standstill = claim.removed_before
         return bool(allocated)
+
+    @property
+    def deallocation_stands_still(self) -> bool:
+        """Whether Kubernetes has removed no pod from its claims since it failed to do so in time.
+
+        Then kube-controller-manager is probably down, and further victims would free no devices either.
+        """
+        return self._removed_at_standstill == self._world.inventory.consumers.removed
 
     def goes_on(self, claim: PreemptionClaim, now: float) -> bool:
         """Return whether a claim still waits for its victims.
@@ -287,6 +301,7 @@ class PreemptionClaims:
             until,
             now + LONGEST_WAIT_SECONDS,
             dict(plan.freed),
+            removed_before=self._world.inventory.consumers.removed,
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
             evicts=bool(plan.victims),
         )

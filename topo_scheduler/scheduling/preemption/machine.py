@@ -53,8 +53,13 @@ MAX_RETRY_SECONDS: Final = 10.0
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, in addition to those of the attempt."""
 NOT_DEALLOCATED: Final = (
-    "The devices of pods that have ended are still allocated to their resource claims, searching for other victims;"
-    " check that kube-controller-manager runs its controller of resource claims"
+    "The devices of pods that have ended are still allocated to their resource claims. Until Kubernetes deallocates one"
+    " of them, no other pod is evicted for devices; check that kube-controller-manager runs its controller of resource"
+    " claims."
+)
+ONLY_SOME_DEALLOCATED: Final = (
+    "The devices of pods that have ended are still allocated to their resource claims, although Kubernetes has"
+    " deallocated others. The scheduler searches for other victims."
 )
 
 
@@ -309,6 +314,8 @@ class Preempting:
             self._turns.rest_after(workload.namespace, len(candidates.pods), now)
             search.stamp, search.reader = stamp, reader
             search.reason, search.reason_elsewhere = _shielded(candidates, reader)
+            if self._spares_devices(groups):
+                search.reason = search.reason_elsewhere = NOT_DEALLOCATED
             return out, search.sentence(reader)
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
@@ -498,7 +505,8 @@ class Preempting:
             stuck = self._claims.awaited(claim)
             names = [self._claims.spare(uid, now) for uid in stuck]
             if not names and self._claims.give_up_devices(claim):
-                out += self._claims.tell(claim, NOT_DEALLOCATED)
+                stands = self._claims.deallocation_stands_still
+                out += self._claims.tell(claim, NOT_DEALLOCATED if stands else ONLY_SOME_DEALLOCATED)
             elif not names and claim.evicts:
                 self.vain_evictions.in_vain(claim.namespace, now)
             if names:
@@ -566,6 +574,7 @@ class Preempting:
             self.nominations.stamp,
             reserved,
             self._claims.spared.stamp(now),
+            self._claims.deallocation_stands_still,
             self._world.around.position,
         )
 
@@ -591,9 +600,13 @@ class Preempting:
             return self._attempts.lack_of_devices(namespace, groups, placement, devices) is None
 
         planner, stuck = self._attempts.planner, self._claims.stuck
-        if not evicting:
+        if not evicting or self._spares_devices(groups):
             return plan_waiting(planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits)
         return plan_preemption(planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits)
+
+    def _spares_devices(self, groups: MembersByClass) -> bool:
+        """Return whether no pod is evicted for devices, as Kubernetes would not deallocate them."""
+        return self._claims.deallocation_stands_still and any(cls.claims for cls, _ in groups)
 
     def _candidates(
         self, workload: Workload, usable: Bool | None, closed: frozenset[str], now: float, wall: float

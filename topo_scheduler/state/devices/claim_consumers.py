@@ -41,6 +41,8 @@ class ClaimConsumers:
         self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
         self._claims: dict[str, dict[_ClaimKey, None]] = {}
         self._departed: dict[str, None] = {}
+        self.removed = 0
+        """How many pods that are gone Kubernetes has removed from all their claims."""
         self._left: dict[_ClaimKey, None] = {}
 
     def changed(self, key: _ClaimKey, claim: ResourceClaim | None) -> None:
@@ -56,7 +58,9 @@ class ClaimConsumers:
             claims.pop(key, None)
             if not claims:
                 self._claims.pop(uid, None)
-                self._departed.pop(uid, None)
+                if uid in self._departed:
+                    del self._departed[uid]
+                    self.removed += 1
         if pods:
             self._pods[key] = pods
         else:
