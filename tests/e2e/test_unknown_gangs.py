@@ -79,7 +79,9 @@ async def test_pods_of_a_group_whose_definition_is_deleted_wait_and_evict_nothin
     pod, *_ = await pods_of_a_group(cluster)
     await cluster.undefine(f"podgroups.{PLUGINS}")
     await untouched(cluster, running, ["train"], 6)
-    await cluster.wait_note(pod, "which this API server does not serve any more; install its CustomResourceDefinition")
+    # Where the API server does not end the watch, it is given up after 70 s of silence.
+    text = "which this API server does not serve any more; install its CustomResourceDefinition"
+    await cluster.wait_note(pod, text, timeout=30)
 
 
 async def test_a_new_leader_knows_that_the_definition_of_their_group_was_served(
