@@ -23,6 +23,11 @@ def one_of_each_leaf(info: RequestInfo) -> bool:
     return info.name.endswith(tuple(f"-low-{leaf * LEAF}" for leaf in range(LEAVES)))
 
 
+def only_its_dry_run_succeeds(info: RequestInfo) -> bool:
+    """Whether a request is such an eviction, and no dry run."""
+    return one_of_each_leaf(info) and not info.dry_run
+
+
 async def rounds(e: EvictionScene, count: int) -> None:
     """Decide again and again, longer than any pause between two searches for victims."""
     for _ in range(count):
@@ -56,15 +61,11 @@ async def test_a_gang_of_which_a_victim_in_each_leaf_stays_evicts_the_others_of_
 @virtual_time
 async def test_a_victim_whose_dry_run_alone_succeeds_is_tried_before_the_others_of_its_leaf(fault: Fault) -> None:
     """A dry run does not reach etcd. So the others of one leaf are evicted before that is known, and no more."""
-
-    def stays(info: RequestInfo) -> bool:
-        return one_of_each_leaf(info) and not info.dry_run
-
     async with world() as w:
         job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         of_tenant = range(0, LEAF * LEAVES, LEAF)
         async with eviction_scene(w, job, LEAF, nodes=LEAF * LEAVES, of_tenant=of_tenant) as e:
-            w.server.faults.add(fault, verb="create", resource="pods/eviction", where=stays)
+            w.server.faults.add(fault, verb="create", resource="pods/eviction", where=only_its_dry_run_succeeds)
             await rounds(e, 40)
             assert e.running > LEAF * (LEAVES - 1), "only before the first refusal"
             assert w.asked("create", "pods/eviction") > LEAF * 2, "it goes on searching"
@@ -73,15 +74,11 @@ async def test_a_victim_whose_dry_run_alone_succeeds_is_tried_before_the_others_
 @virtual_time
 async def test_while_the_eviction_of_a_doubted_victim_hangs_no_other_victim_of_its_leaf_waits_for_it() -> None:
     """They are given up at once: the workload may choose them again, and then needs dry runs of its own for them."""
-
-    def stays(info: RequestInfo) -> bool:
-        return one_of_each_leaf(info) and not info.dry_run
-
     async with world() as w:
         job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         of_tenant = range(0, LEAF * LEAVES, LEAF)
         async with eviction_scene(w, job, LEAF, nodes=LEAF * LEAVES, of_tenant=of_tenant) as e:
-            w.server.faults.add(Delay(600.0), verb="create", resource="pods/eviction", where=stays)
+            w.server.faults.add(Delay(600.0), verb="create", resource="pods/eviction", where=only_its_dry_run_succeeds)
             for _ in range(6):
                 e.decide()
                 await asyncio.sleep(5)

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from tests.helpers import controlled_by, make_pod
-from tests.recovery.world import World, copies_of
+from tests.recovery.device_world import DeviceWorld
 from tests.scheduling.device_driver import DRIVER, DeviceDriver
 from tests.scheduling.partitioned_nodes import partitioned, profile
-from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
+from topo_scheduler.api.devices import DELETE_PROTECTION
 from topo_scheduler.api.migrations import Cause, Migration
 from topo_scheduler.api.objects import Pod, PodCondition
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
@@ -26,24 +25,18 @@ Placed = Mapping[str, str]
 
 
 @dataclass
-class SlotWorld(World):
-    """`World` with claims. Each pod has one, which is made for it and vanishes with it."""
+class SlotWorld(DeviceWorld):
+    """`DeviceWorld` with partitioned GPUs. Each pod has a claim, which is made for it and vanishes with it."""
 
-    d: DeviceDriver = field(init=False)
     gpus: int = 2
     gpus_of: Mapping[str, int] = field(default_factory=dict)
     """GPUs of nodes that have another number."""
     deallocates: bool = True
     """Whether kube-controller-manager deletes the claims of pods that are gone."""
 
-    def _driver(self, config: Configuration) -> DeviceDriver:
-        known: list[ResourceClaim] = list(self.d.claims.values()) if hasattr(self, "d") else []
-        d = DeviceDriver(copies_of(self.node_objects.values()), 0, config=config)
+    def _publish(self, d: DeviceDriver) -> None:
         for node in self.node_objects:
             d.slices(*partitioned(node, self.gpus_of.get(node, self.gpus)))
-        for claim in known:
-            d.put_claim(claim)
-        return d
 
     # ------------------------------------------------------------ pods with claims
 

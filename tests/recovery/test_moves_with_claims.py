@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tests.helpers import controlled_by, make_pod, timestamp
-from tests.recovery.world import World, copies_of
-from tests.scheduling.device_driver import DeviceDriver, asking
-from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.devices import ResourceClaim, ResourceClaimStatus
+from tests.recovery.device_world import DeviceWorld
+from tests.scheduling.device_driver import asking
+from topo_scheduler.api.devices import ResourceClaimStatus
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import RecoverySpec
@@ -17,17 +16,10 @@ GPUS = 4
 
 
 @dataclass
-class NamedClaims(World):
+class NamedClaims(DeviceWorld):
     """Pods that name their claims, and a controller that deallocates these only when it is told to."""
 
-    def _driver(self, config: Configuration) -> DeviceDriver:
-        known: list[ResourceClaim] = list(self.d.claims.values()) if hasattr(self, "d") else []
-        d = DeviceDriver(copies_of(self.node_objects.values()), GPUS, config=config)
-        for claim in known:
-            d.put_claim(claim)
-        return d
-
-    d: DeviceDriver = field(init=False)
+    whole_gpus: int = GPUS
     terminates: set[str] = field(default_factory=set)
     """Uids of pods that take their time to end; their controller replaces them at once."""
 

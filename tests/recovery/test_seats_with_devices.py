@@ -6,10 +6,8 @@ import pytest
 
 from tests.helpers import controlled_by, make_pod
 from tests.recovery.slot_world import SlotWorld
-from tests.recovery.world import Kill, copies_of
+from tests.recovery.world import Kill
 from tests.scheduling.device_driver import DeviceDriver, asking
-from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import RecoverySpec
@@ -22,12 +20,10 @@ FORCED = RecoverySpec(enabled=True, force_delete=True)
 class ClaimingGangs(SlotWorld):
     """Gangs whose pods have a claim for all GPUs of a node each."""
 
-    def _driver(self, config: Configuration) -> DeviceDriver:
-        known: list[ResourceClaim] = list(self.d.claims.values()) if hasattr(self, "d") else []
-        d = DeviceDriver(copies_of(self.node_objects.values()), GPUS, config=config)
-        for claim in known:
-            d.put_claim(claim)
-        return d
+    whole_gpus: int = GPUS
+
+    def _publish(self, d: DeviceDriver) -> None:
+        """No GPU is partitioned."""
 
     def claiming_gang(self, name: str, size: int) -> list[Pod]:
         """A Job of indexed pods, which is a gang."""
