@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.cli.common import run_async
+from topo_scheduler.cli.coroutines import run_async
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 from . import objects

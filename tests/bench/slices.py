@@ -25,7 +25,7 @@ from aiohttp import web
 from tests.devices.driver_slices import DRIVER, GROUP, UUID, classes, pool_of, recorded, request, spec_of
 from topo_scheduler.api.devices import DeviceClass, ResourceClaim
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.cli.common import run_async
+from topo_scheduler.cli.coroutines import run_async
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.reading.reflector import Reflector
 from topo_scheduler.recording.observed_engine import sinks_of_storage

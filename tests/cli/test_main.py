@@ -17,7 +17,7 @@ COST_OF_PYTHON = 15
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_help_imports_nothing_heavy(flag: str) -> None:
-    heavy = "{'numba', 'numpy', 'urllib3', 'aiohttp', 'pydantic', 'rich'}"
+    heavy = "{'numba', 'numpy', 'urllib3', 'aiohttp', 'asyncio', 'pydantic', 'rich'}"
     program = (
         "import sys, atexit\n"
         f"atexit.register(lambda: print('heavy:', sorted({heavy} & set(sys.modules))))\n"

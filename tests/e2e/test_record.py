@@ -55,6 +55,11 @@ async def test_hundreds_of_gangs_with_failures(cluster: Cluster, start_replica: 
         cluster.server.faults.remove(rule)
     (waiting,) = await cluster.wait_pods("never", 1)
     await cluster.wait_note(waiting, "nodes are available")
+
+    async def all_decided() -> bool:
+        return await replica.metric("topology_placement_decisions_total") >= gangs
+
+    await cluster.wait_until(all_decided, 60, "a decision for each gang")
     decided = await replica.metric("topology_placement_decisions_total")
     recorded = await replica.metric("topology_scheduler_record_calls_total")
     assert await replica.metric("topology_scheduler_record_stopped") == 0

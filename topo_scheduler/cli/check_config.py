@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import CommandFailure, ShortCommand, about_file, cluster_options, run_async, say
+from topo_scheduler.cli.common import CommandFailure, ShortCommand, about_file, cluster_options, say
+from topo_scheduler.cli.coroutines import run_async
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration

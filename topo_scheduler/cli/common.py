@@ -1,6 +1,5 @@
-"""Code that the commands share: failures, the event loop, and options that select a cluster."""
+"""Code that the commands share: failures, output, and options that select a cluster."""
 
-import asyncio
 import atexit
 import codecs
 import errno
@@ -8,9 +7,8 @@ import gc
 import io
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
@@ -20,7 +18,6 @@ import click
 
 from topo_scheduler.api.printable import printable
 
-T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNLIMITED: Final = sys.maxsize
@@ -172,26 +169,6 @@ config_map_option = click.option(
     help="ConfigMap with the configuration; by default the one that the scheduler's Deployment mounts.",
 )
 """``--config-map``, for commands that read the configuration from the cluster."""
-
-
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, on uvloop if it is installed."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None
-    try:
-        from topo_scheduler.cli.event_loop import EventLoop as factory
-    except ImportError:
-        factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(work)
-
-
-def stop_event() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set from now on."""
-    stop = asyncio.Event()
-    if sys.platform != "win32":
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
 
 
 def as_document(answer: Any, output: str) -> str:

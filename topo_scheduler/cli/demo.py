@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from topo_scheduler.cli.common import CommandFailure, first_cause, run_async, stop_event
+from topo_scheduler.cli.common import CommandFailure, first_cause
+from topo_scheduler.cli.coroutines import run_async, stop_event
 
 if TYPE_CHECKING:
     from rich.console import Console

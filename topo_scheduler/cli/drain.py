@@ -19,9 +19,9 @@ from topo_scheduler.cli.common import (
     cluster_options,
     config_map_option,
     config_option,
-    run_async,
     say,
 )
+from topo_scheduler.cli.coroutines import run_async
 from topo_scheduler.cli.run import Duration
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from topo_scheduler.cli.common import (
     cluster_options,
     config_map_option,
     config_option,
-    run_async,
     say,
 )
+from topo_scheduler.cli.coroutines import run_async
 
 
 @click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})

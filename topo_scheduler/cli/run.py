@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import (
-    USAGE,
-    CommandFailure,
-    cluster_options,
-    config_option,
-    first_cause,
-    run_async,
-    stop_event,
-)
+from topo_scheduler.cli.common import USAGE, CommandFailure, cluster_options, config_option, first_cause
+from topo_scheduler.cli.coroutines import run_async, stop_event
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration

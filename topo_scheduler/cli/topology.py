@@ -14,9 +14,9 @@ from topo_scheduler.cli.common import (
     cluster_options,
     config_map_option,
     config_option,
-    run_async,
     say,
 )
+from topo_scheduler.cli.coroutines import run_async
 
 if TYPE_CHECKING:
     from rich.console import Group
