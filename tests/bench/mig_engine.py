@@ -16,6 +16,7 @@ from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking
 from tests.scheduling.driver import configured
 from topo_scheduler.api.devices import ResourceSlice
+from topo_scheduler.api.migrations import SeatDevice
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.moving.plan import MovePlan, PlannedMove
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
@@ -154,7 +155,7 @@ class MigCluster:
             index=None,
             priority=move.pod.occupant.priority,
             requests=requests,
-            devices=move.devices,
+            devices=tuple(SeatDevice(*device) for device in move.devices),
         )
 
     def profiles(self) -> Counter[str]:

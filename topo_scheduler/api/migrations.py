@@ -146,11 +146,20 @@ class MigrationSpec(Base):
 
 
 class SeatDevice(Value, frozen=True):
-    """A device that is held with a place, as ResourceSlices name it."""
+    """A device that is held with a place, as ResourceSlices name it.
+
+    ``consumed_capacity`` are the amounts that a share of it takes, as quantities; None for the whole device.
+    """
 
     driver: str = ""
     pool: str = ""
     device: str = ""
+    consumed_capacity: dict[str, str] | None = None
+
+    @property
+    def id(self) -> tuple[str, str, str]:
+        """Identifies the device: driver, pool and name."""
+        return self.driver, self.pool, self.device
 
 
 class Move(Value, frozen=True):

@@ -17,8 +17,9 @@ from topo_scheduler.scheduling.moving.replacement_query import replacement_query
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, candidates_below
-from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.scheduling.reserving.replacements import ClaimedBySeat, ReservedSeat
 from topo_scheduler.scheduling.time_slicing import Parts
+from topo_scheduler.state.ledger.claimed_devices import other_devices_of_namespace, other_devices_of_pod
 from topo_scheduler.state.ledger.claimed_gpus import gpus_in
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
@@ -80,6 +81,13 @@ class SchedulerView:
     def member(self, uid: str) -> tuple[Workload, Member] | None:
         """Return a pod of this scheduler with its workload; None for any other pod."""
         return self._engine.workloads.of_pod(uid)
+
+    def namespace_of(self, uid: str) -> str:
+        """Return the namespace of a pod that this scheduler knows or that holds resources; empty for others."""
+        entry, known_pod = self.entry(uid), self.member(uid)
+        if entry is not None and entry.occupant is not None:
+            return entry.occupant.namespace
+        return known_pod[0].namespace if known_pod is not None else ""
 
     def workload(self, id_: str) -> Workload | None:
         """Return a workload by its id."""
@@ -269,25 +277,30 @@ class HeldView:
     def has_room_for_seats(self, migration: str, namespace: str, pods: Iterable[tuple[str, Amounts]]) -> bool:
         """Return whether a namespace holds at least as much as its seats would with those of a Migration.
 
-        Devices of claims count as GPUs, as they do for quotas. The Migration may hold its seats already, if the write
-        that was to record them failed. Seats of pending pods don't count: quotas count these pods.
+        Devices of claims count as GPUs, as they do for quotas, and others by their driver. The Migration may hold its
+        seats already, if the write that was to record them failed. Seats of pending pods don't count: quotas count
+        these pods.
 
         Args:
             migration: key of the Migration.
             namespace: its namespace.
             pods: uid of each pod that it moves, with what the pod requests.
         """
-        world, reserved = self._engine.world, Counter[int]()
+        world, reserved, devices = self._engine.world, Counter[int](), Counter[str]()
+        inventory = world.inventory
 
-        def reserve(requested: Amounts, claimed: int) -> None:
+        def reserve(requested: Amounts, claimed: ClaimedBySeat) -> None:
             reserved.update(dict(requested))
-            reserved[GPU_SHARE] += claimed
+            reserved[GPU_SHARE] += claimed.gpus
+            devices.update(claimed.devices)
 
         for uid, requested in pods:
-            reserve(requested, world.claimed_gpus.of_pod(uid))
+            reserve(requested, ClaimedBySeat(world.claimed_gpus.of_pod(uid), other_devices_of_pod(inventory, uid)))
         for seat, requested, claimed in self._engine.preempting.replacements.of_namespace(namespace):
             if seat.migration != migration and self._engine.arrivals.pending(seat.pod) is None:
                 reserve(requested, claimed)
+        if devices and not devices <= Counter(other_devices_of_namespace(inventory, namespace)):
+            return False
         held = world.accounts.held(namespace)
         others = ((column, amount) for column, amount in reserved.items() if column not in (GPU, GPU_SHARE))
         has_gpus = gpus_in(tuple(reserved.items())) <= gpus_in(tuple(held.items()))

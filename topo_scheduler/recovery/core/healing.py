@@ -151,23 +151,16 @@ class Healing:
                 self._binding.append(replace(failure, nodes=binding))
             nodes: dict[str, list[str]] = {}
             for node in failure.nodes:
-                for namespace in dict.fromkeys(map(self._namespace_of, self.view.pods_on(node))):
+                for namespace in dict.fromkeys(map(self.view.namespace_of, self.view.pods_on(node))):
                     nodes.setdefault(namespace, []).append(node)
             for namespace, its_nodes in nodes.items():
                 self._open.setdefault(namespace, []).append(replace(failure, nodes=tuple(its_nodes)))
         return out
 
-    def _namespace_of(self, uid: str) -> str:
-        """Return the namespace of a pod that holds resources."""
-        entry, known_pod = self.view.entry(uid), self.view.member(uid)
-        if entry is not None and entry.occupant is not None:
-            return entry.occupant.namespace
-        return known_pod[0].namespace if known_pod is not None else ""
-
     def _pods_of(self, failure: DomainFailure, namespace: str) -> list[str]:
         """Return the uids of the pods of a namespace on failed nodes."""
         uids = (uid for node in failure.nodes for uid in self.view.pods_on(node))
-        return [uid for uid in uids if self._namespace_of(uid) == namespace]
+        return [uid for uid in uids if self.view.namespace_of(uid) == namespace]
 
     def _pods_to_read(self, namespace: str) -> tuple[PodRef, ...]:
         """Return the pods of a namespace that this process must read before it can plan with them."""

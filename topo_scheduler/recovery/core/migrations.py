@@ -279,8 +279,7 @@ class Migrations:
         """Return the uids of pods with an unfinished Migration that would not end if their nodes failed."""
         migrations = [tracked.migration for tracked in self.context.tracked.values()]
         staying = [migration for migration in migrations if not migration.yields]
-        moves = {move.uid for migration in staying for move in migration.status.moves}
-        return moves | {pod.uid for migration in staying for pod in migration.spec.pods}
+        return {uid for migration in staying for uid in self.context.named_uids(migration)}
 
     # ------------------------------------------------------------ steps
 

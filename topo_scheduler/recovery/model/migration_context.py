@@ -137,8 +137,23 @@ class MigrationContext:
             move.uid: other.migration.key
             for other in self.tracked.values()
             if other is not tracked and not (heals and other.migration.yields)
-            for move in other.migration.status.moves
+            for move in self.own_moves(other.migration)
         }
+
+    def own_moves(self, migration: Migration) -> list[Move]:
+        """Return the moves of a Migration without those of pods of other namespaces: a client may have written them."""
+        return [move for move in migration.status.moves if self._may_name(migration, move.uid)]
+
+    def named_uids(self, migration: Migration) -> set[str]:
+        """Return the uids of the pods that spec and moves of a Migration name, without those of other namespaces.
+
+        Any user can name any uid, and may keep the Migration from being refused for that for a while.
+        """
+        uids = {move.uid for move in migration.status.moves} | {pod.uid for pod in migration.spec.pods}
+        return {uid for uid in uids if self._may_name(migration, uid)}
+
+    def _may_name(self, migration: Migration, uid: str) -> bool:
+        return self.view.namespace_of(uid) in ("", migration.metadata.namespace)
 
     def changed(self) -> None:
         """Drop caches, as a Migration appeared, changed or is gone."""

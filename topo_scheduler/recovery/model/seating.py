@@ -8,7 +8,6 @@ does not change.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Move, SeatDevice
@@ -20,9 +19,9 @@ from topo_scheduler.scheduling.preemption.freed_devices import NominatedDevices,
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat, requests_of
+from topo_scheduler.scheduling.reserving.seat_devices import devices_to_hold
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
-from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.victim_info import VictimInfo
@@ -133,7 +132,7 @@ def seat_of(migration: Migration, move: Move) -> ReservedSeat:
         move.index,
         move.priority,
         tuple(sorted(move.requests.items())),
-        tuple((device.driver, device.pool, device.device) for device in move.devices),
+        tuple(move.devices),
     )
 
 
@@ -243,8 +242,7 @@ def devices_of_seats(
         if taken is None:
             return None
         for uid, allocations in taken.items():
-            devices = chain.from_iterable(map(DeviceInventory.devices_of_allocation, allocations))
-            by_pod[uid] = [SeatDevice(*device) for device in devices]
+            by_pod[uid] = devices_to_hold(allocations)
     return by_pod
 
 

@@ -108,8 +108,7 @@ class Defragmenting(VoluntarySearch):
         return any(
             not uids.isdisjoint(
                 [
-                    *(move.uid for move in tracked.migration.status.moves),
-                    *(pod.uid for pod in tracked.migration.spec.pods),
+                    *self.context.named_uids(tracked.migration),
                     *(other.uid for other in tracked.migration.status.others),
                 ]
             )

@@ -103,9 +103,7 @@ class Improving(VoluntarySearch):
         members = list(filter(may_move, find_moving_pods(view, sorted(workload.members))))
         if len(members) < len(workload.members) or not self._worth_it(members, now):
             return None
-        taken = {
-            uid for tracked in context.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)
-        }
+        taken = {move.uid for tracked in context.tracked.values() for move in context.own_moves(tracked.migration)}
         if not taken.isdisjoint(workload.members) or context.moved.resting(members, context.spec.limits, wall):
             return None
         seats = seats_of_whole(view, members, context.detection.avoided(now), now)

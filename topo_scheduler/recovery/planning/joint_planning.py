@@ -248,7 +248,7 @@ class JointPlanning:
         elsewhere = (
             tracked.migration for tracked in context.tracked.values() if tracked.migration.key not in search.claims
         )
-        taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
+        taken = frozenset(move.uid for migration in elsewhere for move in context.own_moves(migration))
         eligible, copies = EligiblePods(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
         search.parts.begin(_with_result(room_for_all(copies, claims, search.free, eligible)))

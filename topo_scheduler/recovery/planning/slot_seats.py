@@ -169,4 +169,4 @@ def _planned(context: MigrationContext, migration: Migration) -> dict[str, Other
 
 
 def _ids(devices: Sequence[SeatDevice]) -> list[DeviceId]:
-    return [(device.driver, device.pool, device.device) for device in devices]
+    return [device.id for device in devices]

@@ -199,12 +199,8 @@ def _needed(
 def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
     """Return the pods of Migrations that were created for this one before, also by a process that has ended."""
     migrations = (tracked.migration for tracked in context.tracked.values() if tracked.migration.returns_nodes)
-    return {
-        pod.uid
-        for evicting in migrations
-        if evicting.spec.makes_room_for == migration.key
-        for pod in evicting.spec.pods
-    }
+    helpers = [evicting for evicting in migrations if evicting.spec.makes_room_for == migration.key]
+    return {uid for evicting in helpers for uid in context.named_uids(evicting)}
 
 
 # ---------------------------------------------------------------- pods that give spare nodes back

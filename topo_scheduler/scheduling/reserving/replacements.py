@@ -9,11 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topo_scheduler.api.devices import AllocatedDevice, Allocation, DeviceAllocation
+from topo_scheduler.api.migrations import SeatDevice
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
+from topo_scheduler.scheduling.reserving.seat_devices import seat_allocation
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.devices.pools import DeviceId
+from topo_scheduler.state.ledger.claimed_devices import other_devices
 from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, amount_in
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member, Workload
@@ -37,8 +38,8 @@ class ReservedSeat:
     index: int | None
     priority: int
     requests: tuple[tuple[str, int], ...]
-    devices: tuple[DeviceId, ...] = ()
-    """Devices that are held with the place, as driver, pool and name."""
+    devices: tuple[SeatDevice, ...] = ()
+    """Devices, and shares of devices, that are held with the place."""
 
     @property
     def id(self) -> str:
@@ -52,6 +53,14 @@ class ReservedSeat:
         return (self.namespace, self.controller) == (workload.namespace, workload.controller)
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimedBySeat:
+    """What the devices of a seat are, in thousandths: GPUs beyond those that it requests, and devices by driver."""
+
+    gpus: int
+    devices: Mapping[str, int]
+
+
 class Replacements:
     """All seats that are reserved for replacements."""
 
@@ -59,8 +68,8 @@ class Replacements:
         self._world = world
         self._nominations = nominations
         self._seats: dict[str, ReservedSeat] = {}
-        self._claimed: dict[str, int] = {}
-        """GPUs of the devices of seats beyond their requests, in thousandths, by id."""
+        self._claimed: dict[str, ClaimedBySeat] = {}
+        """What the devices of seats are, by id."""
         self.taken: dict[str, str] = {}
         """Seats that were taken, by id, with the uid of the pod that took each."""
 
@@ -94,7 +103,9 @@ class Replacements:
                 self._seats[id_] = seat
                 devices = (seat_allocation(seat.devices),) if seat.devices else ()
                 amounts = self._amounts(seat)
-                self._claimed[id_] = self._world.claimed_gpus.beyond(amounts, devices)
+                self._claimed[id_] = ClaimedBySeat(
+                    self._world.claimed_gpus.beyond(amounts, devices), other_devices(self._world.inventory, devices)
+                )
                 self._nominations.put(
                     Nomination(id_, seat.node, seat.priority, amounts, None, seat.namespace, devices, seat.pod)
                 )
@@ -106,11 +117,8 @@ class Replacements:
             gpus[seat.node] += amount_in(self._amounts(seat), GPU)
         return {node: count for node, count in gpus.items() if count}
 
-    def of_namespace(self, namespace: str) -> list[tuple[ReservedSeat, Amounts, int]]:
-        """Return the seats of a namespace, with what each requests, and the GPUs that its devices have beyond that.
-
-        The latter are in thousandths.
-        """
+    def of_namespace(self, namespace: str) -> list[tuple[ReservedSeat, Amounts, ClaimedBySeat]]:
+        """Return the seats of a namespace, with what each requests, and what its devices are beyond that."""
         seats = ((id_, seat) for id_, seat in self._seats.items() if seat.namespace == namespace)
         return [(seat, self._amounts(seat), self._claimed[id_]) for id_, seat in seats]
 
@@ -189,11 +197,6 @@ class Replacements:
         amounts = {names.index(name): amount for name, amount in seat.requests if name in names and amount > 0}
         amounts.setdefault(PODS, 1)
         return tuple(sorted(amounts.items()))
-
-
-def seat_allocation(devices: Sequence[DeviceId]) -> Allocation:
-    """Return devices as an allocation that holds them."""
-    return Allocation(DeviceAllocation([AllocatedDevice("seat", *device) for device in devices]))
 
 
 def requests_of(names: Sequence[str], amounts: Amounts) -> dict[str, int]:

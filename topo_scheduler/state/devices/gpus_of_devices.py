@@ -34,7 +34,19 @@ Counters = Mapping[tuple[str, str], Number]
 def gpus_of_device(
     driver: str, device: PublishedDevice | None, consumed: Mapping[str, Number] | None, counters: Counters
 ) -> int:
-    """Return how many GPUs a device of an allocation stands for, in thousandths.
+    """Return how many GPUs a device of an allocation stands for, in thousandths; arguments as of the next function."""
+    return thousandths_of_device(driver, device, consumed, counters) if is_gpu(driver, device) else 0
+
+
+def is_gpu(driver: str, device: PublishedDevice | None) -> bool:
+    """Return whether a device stands for a GPU or a part of one."""
+    return driver.partition(".")[0] == GPU_LABEL or _text(device, f"{driver}/type") in TYPES
+
+
+def thousandths_of_device(
+    driver: str, device: PublishedDevice | None, consumed: Mapping[str, Number] | None, counters: Counters
+) -> int:
+    """Return how much of a whole device, of which it may be a partition, an allocation has, in thousandths.
 
     Args:
         driver: its driver.
@@ -42,9 +54,6 @@ def gpus_of_device(
         consumed: amounts of its capacities that a share takes; None for the whole device.
         counters: all counters of the sets that it consumes, others do not matter.
     """
-    kind = _text(device, f"{driver}/type")
-    if driver.partition(".")[0] != GPU_LABEL and kind not in TYPES:
-        return 0
     if device is None:
         return WHOLE
     part = _partition(device, driver, counters)

@@ -126,6 +126,8 @@ class DeviceInventory:
         self._held: dict[ClaimKey, tuple[Allocation, set[str]]] = {}
         self._held_by: dict[str, dict[ClaimKey, Allocation]] = {}
         self._uses: dict[ClaimKey, Mapping[DeviceId, Mapping[str, Number] | None]] = {}
+        self._of_namespace: dict[str, dict[ClaimKey, None]] = {}
+        """Claims with devices."""
         self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
         self._used_of_pool: dict[PoolId, dict[DeviceId, None]] = {}
         self._kept_claims = KeptClaims()
@@ -456,6 +458,10 @@ class DeviceInventory:
         """Return the claims that have a device."""
         return self._users.get(device, {}).keys()
 
+    def claims_in_use(self, namespace: str) -> Iterable[ClaimKey]:
+        """Return the claims of a namespace that have devices."""
+        return iter(self._of_namespace.get(namespace, ()))
+
     def hold(self, uid: str, allocations: Mapping[ClaimKey, Allocation]) -> None:
         """Hold the allocations of a pod's claims; pods that share a claim hold its allocation together."""
         self.release(uid)
@@ -522,8 +528,10 @@ class DeviceInventory:
             self._used_of_pool.setdefault(device[:2], {})[device] = None
         if after:
             self._uses[key] = after
+            self._of_namespace.setdefault(key[0], {})[key] = None
         else:
             self._uses.pop(key, None)
+            _discard(self._of_namespace, key[0], key)
         for listener in self.listeners:
             listener.claim_changed(key)
         for pool in {device[:2] for device in (*before, *after)}:
