@@ -79,7 +79,9 @@ def test_a_seat_holds_as_much_of_a_device_as_the_share_that_leaves() -> None:
     w.request("ours", "moved")
     w.run(5)
     assert w.runs("beside", share("80Gi"), owner="other").spec.node_name == first
-    assert w.runs("larger", share("61Gi"), owner="other").spec.node_name == ""
+    larger = w.runs("larger", share("61Gi"), owner="other")
+    assert larger.spec.node_name == ""
+    assert "1 node(s) with devices reserved for replacements of moved pods." in w.d.told(larger)[-1]
 
 
 def test_a_new_leader_holds_the_same_share() -> None:

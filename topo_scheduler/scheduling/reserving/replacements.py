@@ -156,7 +156,21 @@ class Replacements:
         return rows if len(rows) == len(members) else {}
 
     def keep_off(self, workload: Workload, cls: PodClass) -> str:
-        """Return how many nodes would have room for a pod of a workload without the seats of others; empty for none."""
+        """Return how many nodes the seats of others keep from a pod of a workload; empty for none.
+
+        These nodes would have room without the seats. For a pod with claims, nodes where seats hold devices count too.
+        """
+        rooms, devices = self._nodes_with_room(workload, cls), self._nodes_with_devices(workload) if cls.claims else 0
+        counts = ((rooms, "room"), (devices, "devices"))
+        return " ".join(
+            f"{count} node(s) with {what} reserved for replacements of moved pods." for count, what in counts if count
+        )
+
+    def _nodes_with_devices(self, workload: Workload) -> int:
+        seats = (seat for seat in self._seats.values() if seat.devices and not seat.is_for(workload))
+        return len({seat.node for seat in seats if seat.priority >= workload.priority})
+
+    def _nodes_with_room(self, workload: Workload, cls: PodClass) -> int:
         kept: dict[int, Counter[int]] = defaultdict(Counter)
         charged: dict[int, Counter[int]] = defaultdict(Counter)
         for id_, seat in self._seats.items():
@@ -166,14 +180,14 @@ class Replacements:
                 if self._nominations.is_charged(id_):
                     charged[row].update(dict(self._amounts(seat)))
         if not kept:
-            return ""
+            return 0
         nodes, held, count = self._world.nodes, self._world.held(), 0
         for row, seats in kept.items():
             free = {column: int(nodes.allocatable[row, column] - held[row, column]) for column, _ in cls.amounts}
             has_room = all(free[column] + charged[row][column] >= amount for column, amount in cls.amounts)
             left = {column: free[column] + charged[row][column] - seats[column] for column, _ in cls.amounts}
             count += has_room and any(left[column] < amount for column, amount in cls.amounts)
-        return f"{count} node(s) with room reserved for replacements of moved pods." if count else ""
+        return count
 
     def placed(self, workload: Workload, decision: Decision) -> None:
         """Give seats to the members that were placed: the ledger holds their room from now on."""
