@@ -12,7 +12,7 @@ FORCED = RecoverySpec(enabled=True, force_delete=True)
 KEY = "hostile/theirs"
 
 
-def name_foreign_pod(world: World, uid: str, *, reason: str, makes_room_for: str = "") -> None:
+def name_pod(world: World, uid: str, *, reason: str, makes_room_for: str = "", namespace: str = "hostile") -> None:
     """A tenant writes a Migration for a scheduler that does not run, so that nobody refuses it at first."""
     spec = MigrationSpec(
         reason=reason,
@@ -21,7 +21,7 @@ def name_foreign_pod(world: World, uid: str, *, reason: str, makes_room_for: str
         give_way=bool(makes_room_for),
         pods=[MigrationPod("own", ""), MigrationPod(uid, uid)],
     )
-    created = world._create("hostile", "theirs", spec)
+    created = world._create(namespace, "theirs", spec)
     assert created is not None
     world.recovery.migration_seen(created, world.now)
 
@@ -31,7 +31,7 @@ def test_a_gang_whose_pod_another_namespace_names_is_healed(reason: str) -> None
     world = World(FORCED, {"s1/l1": 3})
     gang = world.gang("g", 2)
     world.run()
-    name_foreign_pod(world, "g-0", reason=reason)
+    name_pod(world, "g-0", reason=reason)
     world.fail(gang[0].spec.node_name)
     world.run(60)
     assert world.migrations[KEY].phase is None, "its scheduler has not answered"
@@ -40,7 +40,8 @@ def test_a_gang_whose_pod_another_namespace_names_is_healed(reason: str) -> None
     assert world.nodes_of("g").keys() == {"g-0", "g-1"}
 
 
-def test_pods_that_another_namespace_names_still_leave_the_spare_node_that_was_lent_to_them() -> None:
+@pytest.mark.parametrize("namespace", ["hostile", "default"])
+def test_pods_that_a_user_says_were_asked_still_leave_the_spare_node_that_was_lent_to_them(namespace: str) -> None:
     world = World(FORCED, {"s1/l1": 4}, "{spares: {perLeaf: 1}}")
     world.gang("g", 3)
     world.run()
@@ -49,9 +50,10 @@ def test_pods_that_another_namespace_names_still_leave_the_spare_node_that_was_l
     where = world.nodes_of("g")
     assert leaf(world.nodes_of("low")["low-0"]) == leaf(where["g-1"])
     name = name_for(find_moving_pods(world.view, ["g-1"]))
-    name_foreign_pod(world, "low-0", reason=Cause.REQUESTED.value, makes_room_for=f"default/{name}")
+    key = f"default/{name}"
+    name_pod(world, "low-0", reason=Cause.REQUESTED.value, makes_room_for=key, namespace=namespace)
     world.fail(where["g-1"])
     world.run(60)
-    assert f"default/{name}" in world.migrations
+    assert key in world.migrations
     assert [evicted for evicted, _ in world.evictions] == ["low-0", "g-1"]
     assert len(world.nodes_of("g")) == 3

@@ -198,8 +198,8 @@ def _needed(
 
 def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
     """Return the pods of Migrations that were created for this one before, also by a process that has ended."""
-    migrations = (tracked.migration for tracked in context.tracked.values() if tracked.migration.returns_nodes)
-    helpers = [evicting for evicting in migrations if evicting.spec.makes_room_for == migration.key]
+    migrations = (tracked.migration for tracked in context.tracked.values() if context.is_helper(tracked))
+    helpers = [helper for helper in migrations if helper.returns_nodes and helper.spec.makes_room_for == migration.key]
     return {uid for evicting in helpers for uid in context.named_uids(evicting)}
 
 
