@@ -29,13 +29,13 @@ def odd_migration(generator: Generator, number: int, uids: list[str]) -> dict[st
     spec = item["spec"] if isinstance(item.get("spec"), dict) else {}
     if random.random() < 0.8:
         spec["pods"] = pods
-        spec.pop("schedulerName", None)
+        spec["schedulerName"] = generator.pick("", "", "topology-aware-scheduler", "not-running")
     spec["reason"] = generator.pick(*Cause, spec.get("reason", ""))
     item["spec"] = spec
     status = item.get("status")
     if isinstance(status, dict) and random.random() < 0.7:
         status["phase"] = generator.pick(*Phase)
-        status.pop("schedulerName", None)
+        status["schedulerName"] = generator.pick("", "", "topology-aware-scheduler", "not-running")
         moves = status.get("moves")
         moves = [move for move in moves if isinstance(move, dict)] if isinstance(moves, list) else []
         for move in moves:

@@ -75,6 +75,23 @@ def test_who_borrowed_the_spare_of_the_leaf_leaves_first() -> None:
     world.check()
 
 
+def test_a_pod_whose_own_migration_waits_for_room_leaves_the_spare_too() -> None:
+    """Otherwise a user keeps a spare node by requesting a Migration that has no room."""
+    world = World(FORCED, {"s1/l1": 4}, ONE)
+    world.gang("g", 3)
+    world.run()
+    lent_everywhere(world)
+    world.request("theirs", "low0-0")
+    world.run(5)
+    assert world.condition("Reserved")[1] == "NoRoom"
+    failed = world.nodes_of("g")["g-1"]
+    world.fail(failed)
+    world.run(40)
+    assert [name for name, _ in world.evictions] == ["low0-0", "g-1"]
+    assert world.nodes_of("g")["g-1"] not in ("", failed)
+    assert world.migrations["default/theirs"].phase is Phase.CANCELLED
+
+
 def test_nobody_leaves_a_spare_when_there_is_a_free_node_in_the_leaf() -> None:
     world = World(FORCED, {"s1/l1": 5}, ONE)
     world.gang("g", 3)

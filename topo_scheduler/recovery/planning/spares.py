@@ -101,7 +101,7 @@ def reclaim_lent(
         return None
     candidates = view.held.borrowers(moving_pods[0].workload.priority, context.epoch + now)
     already_asked = _asked_already(context, migration)
-    usable = _usable(view, candidates, lent, context.moved_elsewhere(tracked).keys() - already_asked)
+    usable = _usable(view, candidates, lent, _moving_now(context, tracked) - already_asked)
 
     def seats_without_pods(numbers: Sequence[int]) -> Mapping[str, str]:
         """Return the seats that are free once some candidates are gone."""
@@ -194,6 +194,17 @@ def _needed(
             charge(pod.row, pod.amounts, -1)
             kept.add(number)
     return [number for number in chosen if number not in kept and candidates.pods[number].row in rows]
+
+
+def _moving_now(context: MigrationContext, tracked: Tracked) -> set[str]:
+    """Return the pods that other Migrations move now. One that waits for room would keep its pods where they are."""
+    elsewhere = context.moved_elsewhere(tracked)
+    running = {
+        key
+        for key in elsewhere.values()
+        if (phase := context.tracked[key].migration.phase) is not None and phase.running
+    }
+    return {uid for uid, key in elsewhere.items() if key in running}
 
 
 def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
