@@ -1,5 +1,7 @@
 """A pod waits for a MIG slot though enough is free: at most two others move, and it gets the slot that they leave."""
 
+from itertools import count
+
 import pytest
 
 from tests.recovery.slot_world import CONFIG, ON, SlotWorld, slot_world
@@ -76,6 +78,24 @@ def test_one_pod_moves_to_another_gpu_of_its_node() -> None:
     assert (other.name, other.to, other.devices[0].device) == ("a", "s1-l1-1", "gpu-1-1g-6")
     assert helper.cause is Cause.DEFRAGMENTATION and helper.status.moves[0].devices == other.devices
     _all_over(world)
+
+
+@pytest.mark.parametrize("parts", range(6))
+def test_a_pod_that_is_placed_during_the_search_for_its_slot_is_no_failure(parts: int) -> None:
+    """Quotas count the members that are still to be placed, which are none by then."""
+    quotas = "quotas: [{namespaces: [default], hard: {gpus: 100}}]"
+    world = _pending(config=f"{{{quotas}, {CONFIG[1:]}")
+    world.run(59)
+    world.now = world.d.now = 61.0
+    d, clock = world.d, count().__next__  # each step does as little as it can
+    for _ in range(parts):
+        d.said += d.engine.step(d.now, clock)
+    _delete(world, "a")
+    d.drop_claim("a-claim")
+    d.clock = clock
+    world.run(2)
+    assert world.held()["p"] == "s1-l1-1/gpu-0-7g-0"
+    assert not d.complaints()
 
 
 def test_two_pods_move_one_into_the_slot_of_the_other() -> None:

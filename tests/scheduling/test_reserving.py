@@ -685,6 +685,25 @@ def test_younger_pods_wait_for_the_first_check_though_it_takes_many_steps(
     assert bool(reservations_by_name(new)) is not raises
 
 
+@pytest.mark.parametrize("parts", range(8))
+def test_a_workload_that_is_placed_during_the_search_for_its_nodes_is_no_failure(parts: int) -> None:
+    """Quotas count the members that are still to be placed, which are none by then."""
+    spec = "{quotas: [{namespaces: [default], hard: {gpus: 100}}]}"
+    d = Driver(fabric({"s1/l1": 2}), configured(spec))
+    pod = run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    pods = gang(2, name="large")
+    d.apply(*pods)
+    d.step()
+    d.now += 30
+    for _ in range(parts):
+        d.said += d.engine.step(d.now, count().__next__)  # each step does as little as it can
+    d.finish(pod)
+    d.clock = count().__next__
+    d.settle()
+    assert set(d.where(*pods).values()) == {"s1-l1-1", "s1-l1-2"}
+    assert not d.complaints()
+
+
 @pytest.mark.unrecorded
 def test_younger_pods_do_not_wait_for_long_for_the_first_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reserving, "_look", lambda reserving: repeat(None))

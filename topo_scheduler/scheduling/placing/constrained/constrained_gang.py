@@ -44,8 +44,8 @@ MAX_DOMAINS: Final = 64
 
 
 def is_constrained(groups: Sequence[tuple[PodClass, int]]) -> bool:
-    """Return whether the planner has to seat the members of a gang one by one."""
-    if len(groups) > 1:
+    """Return whether the planner has to seat the members of a gang one by one; False without members."""
+    if len(groups) != 1:
         return any(cls.constraints is not None for cls, _ in groups)
     cls, members = groups[0]
     constraints = cls.constraints
