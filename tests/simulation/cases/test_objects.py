@@ -171,6 +171,38 @@ def test_what_waits_in_a_folder_is_its_workload(tmp_path: Path) -> None:
     assert waiting.metadata.uid == "u-waiting"
 
 
+def pending_gang(folder: Path, *others: dict[str, Any]) -> str:
+    """The pending pods of a Job of three, on a cluster with room for two of them."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-train", "controller": True}
+    members = [pod(f"train-{n}", 8, uid=f"u-{n}", ownerReferences=[owner]) for n in range(3)]
+    running = pod("runs", 8, node="node-3", uid="u-runs")
+    return write(folder / "all.yaml", *leaf_spine([[3]]).nodes(), running, *members, *others)
+
+
+def test_pending_pods_of_one_controller_are_one_workload(tmp_path: Path) -> None:
+    train = job("train", pods=3)
+    train["metadata"]["uid"] = "u-train"
+    file = pending_gang(tmp_path, train, pod("single", uid="u-single"))
+    assert {name: len(one.pods) for name, one in by_name(read_workload(file)).items()} == {
+        "default/train": 3,
+        "default/single": 1,
+    }
+    (policy,) = read_policies("topo")
+    outcome = run(Task(policy, 1, file, file)).run
+    assert (outcome.arrived, outcome.started, outcome.pods_placed) == (2, 1, 1)
+    assert outcome.never_ran_reasons[0].startswith("1 workload default/train: ")
+    assert outcome.warnings == []
+
+
+def test_pods_whose_owner_is_not_in_the_files_are_warned_about(tmp_path: Path) -> None:
+    file = pending_gang(tmp_path)
+    (policy,) = read_policies("topo")
+    outcome = run(Task(policy, 1, file, file)).run
+    assert outcome.pods_placed == 2
+    (warning,) = outcome.warnings
+    assert warning.startswith("Job default/train, which owns pods of default/train, is not among the objects read")
+
+
 def test_a_snapshot_of_filter(tmp_path: Path) -> None:
     nodes = list(leaf_spine([[2]]).nodes())
     file = tmp_path / "snapshot.json"

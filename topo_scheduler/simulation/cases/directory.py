@@ -222,6 +222,13 @@ def gang_of(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
     return f"{namespace}/{name}" if name else ""
 
 
+def workload_of(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
+    """Return the workload of a pod of a cluster as ``namespace/name``: its gang, else its controller, else the pod."""
+    controller = pod.metadata.controller
+    name = controller.name if controller is not None else pod.metadata.name
+    return gang_of(pod, owners) or f"{pod.metadata.namespace}/{name}"
+
+
 def _topology(documents: Iterable[Document]) -> TopologySpec | None:
     """Return the topology configuration among the objects: an object of its kind, or the text in the ConfigMap."""
     texts: dict[str, str] = {}

@@ -26,6 +26,7 @@ from topo_scheduler.simulation.cases.directory import (
     owner_of,
     owners_of,
     split_snapshots,
+    workload_of,
 )
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.expanding import JOBSET, TABLES, Expander
@@ -138,6 +139,8 @@ def _arrival(document: Document, documents: Sequence[Document], expander: Expand
         if pod.spec.scheduler_name in _DEFAULT_SCHEDULERS:
             pod.spec.scheduler_name = SCHEDULER_NAME
     name = f"{pods[0].metadata.namespace}/{document.metadata.get('name') or pods[0].metadata.name}"
+    if document.kind == "Pod":
+        name = workload_of(pods[0], owners)
     seconds = _seconds(document, pods, owners)
     return Arrival(name, _moment(document), seconds, tuple(pods), owners, source=document.location)
 
@@ -218,17 +221,26 @@ def _expected(document: Document, pod: Pod, owners: Mapping[str, Job | PartialOb
 # ---------------------------------------------------------------- gangs
 
 
+def _key(arrival: Arrival) -> str:
+    """Return a key that arrivals share if their pods are of one gang, or of one controller in a cluster."""
+    pod = arrival.pods[0]
+    gang, controller = gang_of(pod, arrival.owners), pod.metadata.controller
+    if gang:
+        return f"gang {gang}"
+    return f"{arrival.source} {arrival.name}" if controller is None else f"controller {controller.uid}"
+
+
 def _add(arrivals_by_key: dict[str, Arrival], arrival: Arrival, groups: dict[str, PodGroup]) -> None:
-    gang = gang_of(arrival.pods[0], arrival.owners)
-    group = groups.pop(gang, None)
+    group = groups.pop(gang_of(arrival.pods[0], arrival.owners), None)
     if group is not None:
         arrival = replace(arrival, groups=(group,))
-    existing = arrivals_by_key.get(f"gang {gang}") if gang else None
+    key = _key(arrival)
+    existing = arrivals_by_key.get(key)
     if existing is None:
-        arrivals_by_key[f"gang {gang}" if gang else f"{arrival.source} {arrival.name}"] = arrival
+        arrivals_by_key[key] = arrival
         return
     endless = existing.seconds is None or arrival.seconds is None
-    arrivals_by_key[f"gang {gang}"] = replace(
+    arrivals_by_key[key] = replace(
         existing,
         at=max(existing.at, arrival.at),
         seconds=None if endless else max(existing.seconds or 0.0, arrival.seconds or 0.0),

@@ -19,7 +19,7 @@ from topo_scheduler.observability.segments import LINES, RecordError
 from topo_scheduler.recording.calls import decode_arguments
 from topo_scheduler.recording.lines import TERM, Header, RecordedOwner, RecordLine, decode_lineage
 from topo_scheduler.recording.reading import read_segments
-from topo_scheduler.simulation.cases.directory import gang_of, known_owners
+from topo_scheduler.simulation.cases.directory import known_owners, workload_of
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.object_factory import seconds_of
 from topo_scheduler.simulation.cases.tables import wrong
@@ -207,11 +207,7 @@ def _workload(folder: Path, history: _RecordedInputs) -> WorkloadCase:
     batches: dict[str, list[list[_PodHistory]]] = {}
     for seen in sorted(pending, key=lambda seen: seen.first):
         owners = known_owners([seen.pod], history.owners)
-        controller = seen.pod.metadata.controller
-        name = gang_of(seen.pod, owners) or (
-            f"{seen.pod.metadata.namespace}/{controller.name if controller else seen.pod.metadata.name}"
-        )
-        name_batches = batches.setdefault(name, [])
+        name_batches = batches.setdefault(workload_of(seen.pod, owners), [])
         # Pods that arrive after members were bound replace members that ended: they form a new batch.
         if not name_batches or any(
             member.bound is not None and member.bound < seen.first for member in name_batches[-1]

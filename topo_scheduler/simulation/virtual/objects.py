@@ -1,12 +1,12 @@
 """Pods and their owners as an API server would return them in the course of a simulation."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
 
-from topo_scheduler.api.objects import Job, PartialObject, Pod, PodStatus
+from topo_scheduler.api.objects import Job, OwnerReference, PartialObject, Pod, PodStatus
 from topo_scheduler.kube.connection.times import micro_time
 from topo_scheduler.recording.lines import RecordedOwner
 from topo_scheduler.scheduling.instructions import Bind
@@ -75,17 +75,29 @@ class Owners:
         for uid in uids:
             self._owners.pop(uid, None)
 
+    def missing(self, pod: Pod) -> str:
+        """Return kind, namespace and name of the owner above a pod that is not known; empty if all are."""
+        for reference, owner in self._chain(pod):
+            if owner is None:
+                return f"{reference.kind} {pod.metadata.namespace}/{reference.name}"
+        return ""
+
     def resolve(self, pod: Pod) -> Lineage:
         """Return the known owners of a pod, nearest first."""
         links: list[RecordedOwner] = []
-        reference = pod.metadata.controller
-        while reference is not None and len(links) < _MAX_OWNERS:
-            owner = self._owners.get(reference.uid)
+        for reference, owner in self._chain(pod):
             if owner is None:
                 break
             meta = owner.metadata
             job = owner if isinstance(owner, Job) else None
             annotations = self._annotations(meta.annotations)
             links.append(RecordedOwner(reference.kind, meta.namespace, meta.name, meta.uid, annotations, job))
-            reference = meta.controller
         return Lineage(links)
+
+    def _chain(self, pod: Pod) -> Iterator[tuple[OwnerReference, Job | PartialObject | None]]:
+        """Yield the owners above a pod, nearest first; one that is not known is None, and the last."""
+        reference, depth = pod.metadata.controller, 0
+        while reference is not None and depth < _MAX_OWNERS:
+            owner = self._owners.get(reference.uid)
+            yield reference, owner
+            reference, depth = None if owner is None else owner.metadata.controller, depth + 1

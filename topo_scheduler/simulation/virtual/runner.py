@@ -258,6 +258,7 @@ class VirtualRunner:
             self._apply_groups(arrival.groups)
             self._claims.arrive(arrival)
             job = _RunningWorkload(number, arrival, outcome)
+            self._warn_of_missing_owners(arrival)
             # Workloads with equal arrival times keep the order of the source.
             created = self.now + number % 1_000_000 / 1e6
             for index, pod in enumerate(arrival.pods):
@@ -267,6 +268,18 @@ class VirtualRunner:
                 self._add_pod(job, self._claims.with_claims(pod, created_pod, arrival), pods)
         if pods:
             self.engine.pods_applied(pods, self.now)
+
+    def _warn_of_missing_owners(self, arrival: Arrival) -> None:
+        """Warn that pods may lack the gang and the annotations of an owner that the source does not contain."""
+        for owner in sorted({self._owners.missing(pod) for pod in arrival.pods} - {""}):
+            self._warn(
+                f"{owner}, which owns pods of {arrival.name}, is not among the objects read: its annotations and its"
+                " gang are not known, so these pods may be placed one by one; add it"
+            )
+
+    def _warn(self, message: str) -> None:
+        if len(self.history.complaints) < _MAX_WARNINGS:
+            self.history.complaints.append(message)
 
     def _add_pod(self, job: _RunningWorkload, pod: Pod, created_pods: list[Pod]) -> None:
         uid = pod.metadata.uid
@@ -321,8 +334,8 @@ class VirtualRunner:
                 for write in instruction.writes:
                     if isinstance(write, DeleteClaim):
                         engine.world.inventory.drop(claims, write.key)
-            elif isinstance(instruction, LogWarning) and len(self.history.complaints) < _MAX_WARNINGS:
-                self.history.complaints.append(instruction.message)
+            elif isinstance(instruction, LogWarning):
+                self._warn(instruction.message)
         return binds
 
     def _bound(self, binds: Sequence[Bind]) -> None:
