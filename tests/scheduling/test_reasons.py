@@ -6,8 +6,9 @@ from tests.helpers import EPOCH, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, explanation_of, fabric, gang
 from tests.scheduling.running_pods import foreign_pod
 from topo_scheduler.api.objects import Pod, Taint
-from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.reasons import NodeReason, Reason
 from topo_scheduler.scheduling.explaining import explainer
+from topo_scheduler.scheduling.explaining.dominant import nodes_with
 from topo_scheduler.scheduling.explaining.explainer import (
     MAX_EXPLAINED_WORKLOADS,
     MIN_INTERVAL_SECONDS,
@@ -102,6 +103,20 @@ def test_the_dominant_reason(
 ) -> None:
     pods = [foreign_pod(f"x{n}", node, used) for n, (node, used) in enumerate(running)]
     assert reason(nodes, *pods, size=size, gpus=gpus) == told
+
+
+@pytest.mark.parametrize(
+    ("why", "nodes"),
+    [
+        (NodeReason.TAINT, "nodes that had untolerated taint(s)"),
+        (NodeReason.QUOTA, "nodes where the namespace's quota leaves no room"),
+        (NodeReason.ACCESS, "nodes in a domain that is reserved for other namespaces"),
+        (NodeReason.NUMA, "nodes that had no NUMA node(s) with room for the pod"),
+        (NodeReason.DEVICES, 'nodes with "cannot allocate all claims"'),
+    ],
+)
+def test_nodes_are_described_by_the_reason_of_a_filter(why: NodeReason, nodes: str) -> None:
+    assert nodes_with(why) == nodes
 
 
 def test_free_gpus_on_nodes_that_pods_may_not_use() -> None:

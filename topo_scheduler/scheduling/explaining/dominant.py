@@ -1,5 +1,6 @@
 """The dominant reason why a workload is pending, in one sentence: what is free, and why that is not enough."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -142,11 +143,19 @@ def _excluded_gpus(planner: Planner, ask: PlacementQuery, free: Int64) -> tuple[
         sum(excluded_by.values()),
         max(excluded_by.items(), key=lambda item: (item[1], item[0])),
     )
-    reason_text = reason.replace("node(s) in ", "nodes in ").replace("node(s) ", "nodes that ")
+    reason_text = nodes_with(reason)
     return (
         excluded,
         reason_text if largest == excluded else f"nodes they may not use, {largest} of these on {reason_text}",
     )
+
+
+def nodes_with(reason: str) -> str:
+    """Return the nodes that a filter excludes, by its reason: ``nodes that had untolerated taint(s)``."""
+    of_nodes = re.fullmatch(r"node\(s\) (in |where |unavailable )?(.*)", reason, re.DOTALL)
+    if of_nodes is None:
+        return f'nodes with "{reason}"'
+    return f"nodes {of_nodes[1] or 'that '}{of_nodes[2]}"
 
 
 def _model_shortage(planner: Planner, ask: PlacementQuery, views: list[ClassView], fitting: int) -> str:
