@@ -33,6 +33,22 @@ def test_nodes_and_domains_may_be_avoided() -> None:
     assert "/".join(world.nodes_of("g")["g-0"].split("-")[:2]) != leaf
 
 
+def test_who_names_a_part_of_a_gang_learns_that_the_whole_gang_could_move() -> None:
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    before = run_gang(world, "g")
+    leaf = "/".join(before["g-0"].split("-")[:2])
+    world.request("part", "g-0", avoid=[leaf])
+    world.run(3)
+    status, reason, message = world.condition("Reserved")
+    assert (status, reason) == ("False", "NoRoom")
+    assert message.endswith(f"a Migration that names all its {len(before)} pods moves it as a whole")
+    world.cancel("default/part")
+    world.request("whole", *before, avoid=[leaf])
+    world.run(3)
+    assert world.phases() == [Phase.DONE]
+    assert leaf not in {"/".join(node.split("-")[:2]) for node in world.nodes_of("g").values()}
+
+
 @pytest.mark.parametrize(
     ("pods", "reason"),
     [([], "NoPods"), (["nobody"], "UnknownPod"), (["bare"], "BarePod"), (["a-0", "b-0"], "SeveralGangs")],

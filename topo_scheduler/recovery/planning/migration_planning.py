@@ -110,7 +110,7 @@ class Planning:
             "Reserved", status=False, reason="Planned", message="nodes are reserved when it begins"
         )
         if not targets and policy != OnFailure.SHRINK:
-            reserved = _no_seats(moving_pods, searching=self._may_relocate(migration, now))
+            reserved = self._no_seats(migration, moving_pods, searching=self._may_relocate(migration, now))
         moves, cause = with_targets(moves, targets), migration.spec.cause
         others = self.context.intended.get(migration.key)
         self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
@@ -183,7 +183,8 @@ class Planning:
         if not targets:
             if tracked.state != LEARNING:
                 tracked.state, tracked.not_before = result.state, result.retry_at
-            self.context.write(tracked, now, None, with_targets(migration.status.moves, {}), _no_seats(moving_pods))
+            moves, reserved = with_targets(migration.status.moves, {}), self._no_seats(migration, moving_pods)
+            self.context.write(tracked, now, None, moves, reserved)
             return
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
         if leaves_slot(self.context, migration):
@@ -371,10 +372,18 @@ class Planning:
         avoided = self.context.detection.avoided(now) | {pod.entry.node for pod in named}
         return avoided | avoided_nodes(self.context.view, migration.spec.avoid) | kept_free(self.context, migration)
 
-
-def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> ConditionUpdate:
-    count = counted(len(moving_pods), "pod")
-    reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
-    if searching:
-        reason, text = "Searching", f"no node is free for {count} by the rules; searching for other pods to relocate"
-    return ConditionUpdate("Reserved", status=False, reason=reason, message=text)
+    def _no_seats(
+        self, migration: Migration, moving_pods: Sequence[MovingPod], *, searching: bool = False
+    ) -> ConditionUpdate:
+        count = counted(len(moving_pods), "pod")
+        reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
+        remaining = rest_of_gang(self.context.view, moving_pods) if migration.cause is Cause.REQUESTED else []
+        if searching:
+            reason, text = (
+                "Searching",
+                f"no node is free for {count} by the rules; searching for other pods to relocate",
+            )
+        elif remaining:
+            whole = counted(len(remaining) + len(moving_pods), "pod")
+            text += f". The rules keep the gang together; a Migration that names all its {whole} moves it as a whole"
+        return ConditionUpdate("Reserved", status=False, reason=reason, message=text)
