@@ -9,7 +9,7 @@ from tests.scheduling.driver import Driver, configured, fabric
 from tests.scheduling.gang_pods import annotated_gang
 from tests.scheduling.running_pods import fill_nodes
 from topo_scheduler.api.config import load_configuration
-from topo_scheduler.api.objects import PodCondition
+from topo_scheduler.api.objects import Node, PodCondition
 
 SPINE = "topology.scheduler/spine"
 
@@ -58,6 +58,16 @@ def test_a_level_that_no_node_tells_is_waited_for() -> None:
     members = annotated_gang(2, required_level="core")
     assert d.run(*members) == {}
     assert "Its annotation required-level asks for one core, for which no node has a label" in d.told(members[0])[-1]
+
+
+@pytest.mark.parametrize("others", [[], [make_node("small", "s1/a", gpus=1)]])
+def test_a_level_for_which_only_other_nodes_have_a_label_is_named(others: list[Node]) -> None:
+    d = Driver([make_node("a"), make_node("b"), *others])
+    members = annotated_gang(2, required_level="leaf")
+    assert d.run(*members) == {}
+    text = d.told(members[0])[-1]
+    assert "The nodes that could hold a pod of the gang have no label for leaf" in text
+    assert "and its annotation required-level asks for one" in text
 
 
 def test_a_gang_that_no_domain_of_the_level_holds_is_told_so() -> None:

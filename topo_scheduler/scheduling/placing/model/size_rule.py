@@ -159,6 +159,13 @@ def too_large_within(query: PlacementQuery, layout: Layout) -> str:
     )
 
 
+def only_unlabelled(query: PlacementQuery) -> str:
+    """Return the reason for a gang of which only nodes without a label of its required level could hold a pod."""
+    return (
+        f"the nodes that could hold a pod of the gang have no label for {query.level}, and {query.because} asks for one"
+    )
+
+
 def too_large(query: PlacementQuery, capacity: int, limits: SizeRuleLimits, layout: Layout) -> str:
     """Return the reason for a workload that not even an empty cluster could hold."""
     gpus = query.groups[0][0].gpus
