@@ -170,6 +170,7 @@ def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
     assert told["decision"]["score"]["total"] > 0
     code, text = explain(served, "soon")
     assert code == 0 and f"It would be placed now: on {told['decision']['node']}" in text
+    assert "If it stays pending, read its last event" in text, "a Binding may be rejected"
 
 
 @pytest.mark.parametrize("phase", ["Placing", "Done"])

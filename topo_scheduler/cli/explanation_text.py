@@ -113,7 +113,7 @@ def _placeable(decision: Json) -> Iterator[str]:
     yield f"  address    {decision['address']}, rank {decision['rank']}"
     for seat in decision["seats"][:16]:
         yield f"    rank {seat['rank']}  {seat['pod']}  {seat['node']}"
-    yield "If it stays pending, check that a scheduler of that name runs, and read its log."
+    yield "If it stays pending, read its last event, check that a scheduler of that name runs, and read its log."
 
 
 def _lost(decision: Json, why: Json | None) -> Iterator[str]:
