@@ -37,6 +37,7 @@ from topo_scheduler.runtime.config_files import read_configuration
 from topo_scheduler.runtime.device_watch import capped
 from topo_scheduler.runtime.handover import SERVED_APIS, Handover
 from topo_scheduler.runtime.server_time import server_time
+from topo_scheduler.scheduling.barrier import FAULT, Activity
 from topo_scheduler.scheduling.settings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
@@ -110,6 +111,7 @@ class Daemon:
         self.configuration = configuration
         self.client = client
         self.metrics = Metrics(self._snapshot)
+        self.metrics.expect_failures(Activity, FAULT)
         # One for the process: plugins are loaded once, and a disabled plugin stays disabled in the next term.
         self.isolated = Isolated(configuration.scheduler.plugin_timeout, self.metrics)
         self.extensions: Extensions | None = None

@@ -1,6 +1,7 @@
 """Each metric carries its own figure: a family that showed another's, or none, is noticed here."""
 
 from dataclasses import fields
+from unittest.mock import Mock
 
 import msgspec
 
@@ -8,7 +9,10 @@ from tests.helpers import make_node
 from tests.observability.executors import decision, executor
 from tests.observability.samples import Sample, samples
 from tests.scheduling.driver import Driver
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.daemon import Daemon
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, WrittenCounts
+from topo_scheduler.scheduling.barrier import Activity
 from topo_scheduler.scheduling.instructions import CountFailure, RecordDecision
 from topo_scheduler.state.decision import Quality, ScoreParts, Seat, Verdict
 
@@ -183,6 +187,14 @@ def test_binds_and_plugins_are_counted() -> None:
     point = (("plugin", "power"), ("point", "score"))
     assert seen["topology_scheduler_plugin_duration_seconds_sum", point] == 0.5
     assert seen["topology_scheduler_plugin_errors_total", (*point, ("reason", "timeout"))] == 1
+
+
+def test_the_first_internal_error_is_an_increase_of_a_counter_that_was_scraped_before() -> None:
+    """Otherwise the alert on internal errors would miss it: `increase` of a series that begins at 1 is 0."""
+    (family,) = Daemon(Configuration(), Mock()).metrics.set_aside.collect()
+    totals = [sample for sample in family.samples if sample.name.endswith("_total")]
+    shown = {(sample.labels["phase"], sample.labels["kind"]): sample.value for sample in totals}
+    assert shown == {(activity, "fault"): 0.0 for activity in Activity}
 
 
 def test_what_the_engine_announces_is_counted_as_it_says() -> None:

@@ -151,6 +151,13 @@ def test_metrics_are_for_those_who_may_and_by_tls(objects: list[Object]) -> None
         assert (metrics.tls.enabled, metrics.authorization) == (True, "tokenReview")
 
 
+def test_the_alert_on_leaders_tells_schedulers_apart() -> None:
+    """A second scheduler in the cluster must not hide that the first has no leader."""
+    (rule,) = read(MANIFESTS / "overlays" / "monitoring" / "prometheusrule.yaml")
+    (alert,) = (one for one in rule["spec"]["groups"][0]["rules"] if one["alert"] == "TopologySchedulerNoLeader")
+    assert alert["expr"].startswith("sum by (job) ")
+
+
 def test_alerts_speak_of_metrics_that_exist() -> None:
     exposed = set()
     for family in Metrics(Snapshot).registry.collect():

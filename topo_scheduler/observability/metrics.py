@@ -293,6 +293,11 @@ class Metrics:
         """Count a pod with several GPUs that gets this share of the bandwidth of an empty node, from 0 to 1."""
         self.gpu_bandwidth.labels(str(gpus), "predicted" if predicted else "exact").observe(share)
 
+    def expect_failures(self, phases: Iterable[str], kind: str) -> None:
+        """Show counters of failures at 0: Prometheus sees no increase in a counter that appears with its first one."""
+        for phase in phases:
+            self.set_aside.labels(phase, kind)
+
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a Binding with a known outcome."""
         self.bind.labels(outcome).observe(seconds)
