@@ -1,7 +1,11 @@
 """Pods of users who have others evicted, and then do not use the room: their namespace soon evicts none."""
 
+from collections.abc import Callable
+
 import pytest
 
+from tests.helpers import make_node, make_pod
+from tests.scheduling.affinity_pods import HOSTNAME, pod_anti_affinity
 from tests.scheduling.driver import Driver, fabric_driver
 from tests.scheduling.running_pods import run_pod, urgent_pod
 from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
@@ -82,6 +86,61 @@ def test_pods_that_are_bound_and_then_deleted_are_no_reason() -> None:
         d.delete(pod)
         d.step(1)
     assert d.told(reason=Reason.PREEMPTION_FAILED) == []
+
+
+def wants_another_model(d: Driver, pod: Pod, freed: str) -> None:
+    """The pod is edited: it asks for the nodes that its room is not on."""
+    pod.metadata.annotations["topology.scheduler/gpu-model"] = "B" if freed == NODE else "A"
+    d.apply(pod)
+
+
+def is_kept_away(d: Driver, pod: Pod, freed: str) -> None:
+    """A small pod of its namespace comes to the node that was cleared, and keeps it away from there."""
+    d.delete(*[other for other in d.pods.values() if other.metadata.name == "away"])
+    pod.metadata.labels["app"] = "web"
+    away = make_pod("away", namespace="hostile", node=freed, priority=100, phase="Running")
+    away.spec.affinity = pod_anti_affinity(HOSTNAME)
+    d.apply(pod, away)
+
+
+@pytest.mark.parametrize("change", [wants_another_model, is_kept_away])
+def test_pods_that_come_not_to_want_their_room_have_few_others_evicted(
+    change: Callable[[Driver, Pod, str], None],
+) -> None:
+    models = {NODE: "A", "s1-l1-2": "B"}
+    d = Driver(make_node(name, "s1/l1", model=model, labels={HOSTNAME: name}) for name, model in models.items())
+    d.engine.budgets_known()
+    running = {node: run_pod(d, f"low-{node}", node) for node in models}
+    pod, evictions = hostile(0), 0
+    d.apply(pod)
+    for _ in range(120):
+        d.step(1)
+        low = next((low for low in running.values() if low.metadata.name in d.preempted()), None)
+        d.forget()
+        if low is not None:
+            evictions += 1
+            node = low.spec.node_name
+            d.evict(low, gone=False)
+            change(d, pod, node)
+            d.delete(low)
+            d.step(1)
+            assert not d.where(pod)
+            running[node] = run_pod(d, f"low-{evictions}", node)
+    assert 2 <= evictions <= 6, "after 0, 0, 10, 20, 40 and 80 seconds"
+
+
+def test_pods_whose_room_others_take_are_no_reason() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    pod = hostile(0)
+    d.apply(pod)
+    for number in range(4):
+        low = victim(d, number)
+        d.step(61)
+        assert low.metadata.name in d.preempted(), "after the pause of the pod itself"
+        d.evict(low)
+        other = run_pod(d, f"other-{number}", NODE, gpus=1, priority=100)
+        d.step(61)
+        d.delete(other)
 
 
 @pytest.mark.unrecorded

@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
-from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
+from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
@@ -247,8 +247,9 @@ class Preempting:
         if claim is not None:
             if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
                 return out, ""
+            unused = self._is_unused(claim)
             out += self._claims.end(claim, now)
-            if claim.evicts and not decision.room_helps:
+            if claim.evicts and (unused or not decision.room_helps):
                 self.vain_evictions.in_vain(workload.namespace, now)
             self.count_for(workload)
         self._turns.again.pop(workload.id, None)
@@ -507,7 +508,7 @@ class Preempting:
             if not names and self._claims.give_up_devices(claim):
                 stands = self._claims.deallocation_stands_still
                 out += self._claims.tell(claim, NOT_DEALLOCATED if stands else ONLY_SOME_DEALLOCATED)
-            elif not names and claim.evicts:
+            elif claim.evicts and self._is_unused(claim):
                 self.vain_evictions.in_vain(claim.namespace, now)
             if names:
                 workload = self._workloads.get(claim.workload)
@@ -533,6 +534,10 @@ class Preempting:
         return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ internals
+
+    def _is_unused(self, claim: PreemptionClaim) -> bool:
+        """Return whether the room of a claim is there, but its workload was edited or is kept away."""
+        return not self._claims.is_waiting(claim) and self.nominations.have_room(claim.nodes)
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""

@@ -3,14 +3,15 @@
 On that node they count for all workloads of equal or lower priority.
 """
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import GPU_SHARE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
@@ -93,6 +94,29 @@ class Nominations:
             yield row, nomination.amounts
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
+
+    def have_room(self, uids: Iterable[str]) -> bool:
+        """Return whether the nodes of nominated pods have room for all of them now, and their devices are not in use.
+
+        Args:
+            uids: the pods. Their nominations must not be charged.
+        """
+        nodes, inventory = self._world.nodes, self._world.inventory
+        wanted: dict[int, Counter[int]] = defaultdict(Counter)
+        devices: set[DeviceId] = set()
+        for uid in uids:
+            nomination = self._by_uid.get(uid)
+            row = nodes.row_of.get(nomination.node) if nomination is not None else None
+            if nomination is None or row is None or not nodes.ready[row] or nodes.unschedulable[row]:
+                return False
+            wanted[row].update(dict(nomination.amounts))
+            devices.update(*map(inventory.devices_of_allocation, nomination.devices))
+        used = inventory.use_of(devices)
+        return not (used.whole or used.shares) and all(
+            int(nodes.allocatable[row, column] - nodes.requested[row, column]) >= amount
+            for row, amounts in wanted.items()
+            for column, amount in amounts.items()
+        )
 
     def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
         """Charge the nominations that count for a workload, and no others.

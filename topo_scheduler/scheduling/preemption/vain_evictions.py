@@ -1,7 +1,9 @@
-"""Evictions in vain: pods were evicted for a workload that was deleted before it was bound, or never got its volumes.
+"""Evictions in vain: pods were evicted for a workload that was deleted before it was bound, never got its volumes, or
+did not use its room.
 
-Users can cause that at any time, with a deleted claim for example. So a namespace where it happens again evicts no pods
-for a while: otherwise its users could evict all pods of lower priority, again and again, without using their room.
+Users can cause that at any time, with a deleted claim or an edited annotation for example. So a namespace where it
+happens again evicts no pods for a while: otherwise its users could evict all pods of lower priority, again and again,
+without using their room.
 """
 
 from typing import Final
@@ -10,7 +12,7 @@ from topo_scheduler.scheduling.preemption.namespace_pauses import NamespacePause
 
 PAUSED: Final = (
     "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
-    " before they were bound, or their volumes or resource claims failed"
+    " before they were bound or did not use the room, or their volumes or resource claims failed"
 )
 
 
