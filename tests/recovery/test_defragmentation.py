@@ -274,3 +274,24 @@ def test_after_a_restart_pods_are_read_before_it_is_known_who_may_move() -> None
     world.run(120)
     assert world.nodes_of("g") == {"g-0": "s1-l1-1", "g-1": "s1-l1-2"}
     world.check()
+
+
+def test_migrations_of_users_that_call_themselves_voluntary_leave_others_an_equal_share() -> None:
+    spec = RecoverySpec(
+        enabled=True, defragmentation=DefragmentationSpec(enabled=True), limits=RecoveryLimits(moves_per_hour=2)
+    )
+    world = World(spec, {"s1/l1": 2, "s1/l2": 2, "s9/l9": 3}, CONFIG)
+    for name, node, gpus in (("a", "s1-l1-1", 2), ("b", "s1-l2-1", 2), ("c", "s1-l2-2", 2), ("d", "s9-l9-3", 8)):
+        world.put(name, node, gpus, said=STAYS if name == "d" else None)
+    for number in range(2):
+        world.put(f"h{number}", "s9-l9-1", 1, namespace="hostile")
+        world.put(f"room{number}", "s9-l9-1", 1, namespace="hostile")
+        world.request(f"other-{number}", f"room{number}", namespace="hostile")
+        asks = {"reason": "Defragmentation", "makesRoomFor": f"hostile/other-{number}"}
+        world.request(f"ask-{number}", f"h{number}", namespace="hostile", **asks)
+    world.run(60)
+    begun = [one for one in world.migrations.values() if one.metadata.name.startswith("ask")]
+    assert [Phase.EVICTING in one.status.times for one in begun] == [True, True]
+    world.gang("g", 2)
+    world.run(120)
+    assert len(world.nodes_of("g")) == 2

@@ -8,7 +8,7 @@ seats.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final
 
@@ -60,38 +60,39 @@ class MigrationLimits:
             wall: time in seconds since the epoch.
             shares: whether the limit at once leaves each namespace an equal share.
         """
-        running = len(self.running) - (migration.key in self.running)
-        if running >= limits.at_once and (not shares or _has_had_share(migration, self.running, limits.at_once)):
+        namespace, others = migration.metadata.namespace, _by_namespace(migration, self.running)
+        running, in_namespace = others.total(), others[namespace]
+        if running >= limits.at_once and not (shares and is_within_share(namespace, others, 1, limits.at_once)):
             return f"{running} are under way: limits.atOnce is {limits.at_once}"
-        in_namespace = _by_namespace(migration, self.running)[migration.metadata.namespace]
         if in_namespace >= limits.per_namespace:
             return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
         if wall - self._first >= HOUR_SECONDS:
             self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR_SECONDS}
             self._first = min(self._begun.values(), default=inf)
         recent = len(self._begun) - (migration.key in self._begun)
-        if recent >= limits.per_hour and _has_had_share(migration, self._begun, limits.per_hour):
-            return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
-        return ""
+        if recent < limits.per_hour or is_within_share(
+            namespace, _by_namespace(migration, self._begun), 1, limits.per_hour
+        ):
+            return ""
+        return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
 
 
-def _has_had_share(migration: Migration, others: Iterable[str], limit: int) -> bool:
-    """Return whether as many other Migrations of a namespace count as an equal share of a limit.
+def is_within_share(namespace: str, counts: Mapping[str, int], wanted: int, limit: int) -> bool:
+    """Return whether a namespace may have so many more within an equal share of a limit of all namespaces together.
 
     Users may create any number of Migrations, and let them never end, or delete each as soon as it has begun.
 
     Args:
-        migration: one of the namespace.
-        others: keys of the Migrations that count.
-        limit: the limit of all namespaces together.
+        namespace: the namespace.
+        counts: what counts already, by namespace.
+        wanted: what the namespace wants in addition.
+        limit: the limit.
     """
-    counts = _by_namespace(migration, others)
-    namespace = migration.metadata.namespace
-    return counts[namespace] >= max(1, limit // len(counts.keys() | {namespace}))
+    return counts.get(namespace, 0) + wanted <= max(1, limit // len(counts.keys() | {namespace}))
 
 
 def _by_namespace(migration: Migration, others: Iterable[str]) -> Counter[str]:
-    """Return how many other Migrations count, by namespace. Arguments are as for `_has_had_share`."""
+    """Return how many Migrations other than one count, by namespace. ``others`` are their keys."""
     return Counter(key.partition("/")[0] for key in others if key != migration.key)
 
 

@@ -206,7 +206,9 @@ class MigrationContext:
         elif self.detection.held and (cause.dead or cause.by_choice):
             reason, text = "HeldBack", self.detection.held
         elif by_choice and not text:
-            text = self.moved.lacking(len(moving_pods), migration.key, spec.limits, wall)
+            text = self.moved.lacking(
+                len(moving_pods), migration.metadata.namespace, spec.limits, wall, own=migration.key
+            )
             text = text or self.moved.resting(moving_pods, spec.limits, wall)
         return ConditionUpdate("Reserved", status=False, reason=reason, message=text) if text else None
 

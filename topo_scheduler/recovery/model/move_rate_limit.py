@@ -1,5 +1,6 @@
 """Rate limit of moves: the number of voluntary moves within an hour, and a cooldown of each workload."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -7,6 +8,7 @@ from topo_scheduler.api.migrations import Migration, MigrationStatus, Move, Phas
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.model.limits import is_within_share
 from topo_scheduler.recovery.model.seating import MovingPod
 
 HOUR_SECONDS: Final = 3600.0
@@ -76,19 +78,24 @@ class Moved:
         if migration.cause.by_choice:
             self._by_choice[migration.key] = (wall, pods, migration.spec.makes_room_for)
 
-    def lacking(self, pods: int, own: str, limits: RecoveryLimits, wall: float) -> str:
+    def lacking(self, pods: int, namespace: str, limits: RecoveryLimits, wall: float, own: str = "") -> str:
         """Return why so many pods can't make a voluntary move now, or an empty string.
 
         Args:
             pods: number of pods that would move.
-            own: key of the Migration that would move them.
+            namespace: of the Migration that would move them.
             limits: the configured limits.
             wall: seconds since the epoch.
+            own: key of that Migration, if it exists.
         """
         self._by_choice = {key: begun for key, begun in self._by_choice.items() if wall - begun[0] < HOUR_SECONDS}
         other_moves = {key: begun for key, begun in self._by_choice.items() if key != own}
-        recent = sum(count for _, count, beneficiary in other_moves.values() if beneficiary not in other_moves)
-        if recent + pods <= limits.moves_per_hour:
+        counts: Counter[str] = Counter()
+        for key, (_, count, beneficiary) in other_moves.items():
+            counts[key.partition("/")[0]] += 0 if beneficiary in other_moves else count
+        recent = counts.total()
+        # Users' own Migrations count too if they say that they are voluntary.
+        if recent + pods <= limits.moves_per_hour or is_within_share(namespace, counts, pods, limits.moves_per_hour):
             return ""
         text = f"{counted(recent, 'pod')} moved voluntarily within the last hour, {pods} would"
         return f"{text}: limits.movesPerHour is {limits.moves_per_hour}"

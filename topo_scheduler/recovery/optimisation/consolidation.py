@@ -128,7 +128,9 @@ class Blocks(VoluntarySearch):
     def _too_soon(self, moving_pods: Sequence[MovingPod]) -> bool:
         """Return whether rate limits forbid to move so many pods now, or one of these pods."""
         moved, limits, wall = self.context.moved, self.context.spec.limits, self.context.epoch + self._now
-        return bool(moved.lacking(len(moving_pods), "", limits, wall) or moved.resting(moving_pods, limits, wall))
+        namespace = moving_pods[0].workload.namespace
+        text = moved.lacking(len(moving_pods), namespace, limits, wall) or moved.resting(moving_pods, limits, wall)
+        return bool(text)
 
     def _movable(self, node: str) -> list[MovingPod] | None:
         """Return the pods of a node that use GPUs; None if there are none, or one of them can't move."""
