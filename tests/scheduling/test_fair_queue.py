@@ -272,6 +272,23 @@ def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
     assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
+@pytest.mark.parametrize("first_fits", [False, True])
+def test_turns_go_on_until_the_namespace_with_the_smallest_share_has_a_placement(*, first_fits: bool) -> None:
+    """The others place all that they have meanwhile: each such placement would else be followed by ten attempts."""
+    turns = FairWorkloadQueue(Held(b=999), NEVER)
+    for number in range(100):
+        turns.put(Order(0, number, f"x{number}", "a"))
+        turns.put(Order(0, number, f"b{number}", "b"))
+    order = []
+    for attempt in range(MISSES_BEFORE_TURNS + 12):
+        id_ = turns.take(0)
+        assert id_ is not None
+        order.append(id_[0])
+        turns.tried(placed=id_[0] == "b" or (first_fits and attempt == MISSES_BEFORE_TURNS + 1))
+    after = ["x"] * 10 if first_fits else ["b", "x"] * 5
+    assert order == ["x"] * MISSES_BEFORE_TURNS + ["b", "x"] + after
+
+
 def test_an_attempt_that_costs_little_counts_as_one() -> None:
     turns = FairWorkloadQueue(Held(b=999), NEVER)
     for number in range(100):

@@ -8,8 +8,8 @@ These rules keep one namespace from blocking another of the same priority:
   After `OVERDUE_MISSES` attempts without a placement, every second one goes to the others: overdue workloads that fit
   nowhere don't keep them waiting.
 - An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
-  a row, namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
-  operations counts as several.
+  a row, namespaces take turns, the one with the oldest turn first, until the one with the smallest share has a
+  placement. An attempt that takes many operations counts as several.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority. So is a namespace whose attempts are expensive (`ExpensiveAttempts`).
 
@@ -135,10 +135,14 @@ class _PriorityLevel:
 
 @dataclass(frozen=True, slots=True)
 class _TakenWorkload:
-    """The attempt on the workload that was taken last. ``overdue``: taken because it had been pending for long."""
+    """The attempt on the workload that was taken last. ``overdue``: taken because it had been pending for long.
+
+    ``smallest``: no other namespace with ready workloads of that priority had a smaller share.
+    """
 
     level: _PriorityLevel
     overdue: bool
+    smallest: bool
     namespace: str
     now: float
 
@@ -225,10 +229,11 @@ class FairWorkloadQueue:
             if selected is not None:
                 id_, overdue = selected
                 namespace = self._orders[id_][0].namespace
+                smallest = namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
                 self.drop(id_)
                 level.last_overdue = overdue
-                self._current = _TakenWorkload(level, overdue, namespace, now)
+                self._current = _TakenWorkload(level, overdue, smallest, namespace, now)
                 return id_
         return None
 
@@ -242,7 +247,7 @@ class FairWorkloadQueue:
         attempt, self._current = self._current, None
         level = attempt.level
         if placed:
-            level.misses = 0
+            level.misses = 0 if attempt.smallest else level.misses
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
