@@ -78,7 +78,7 @@ class MigrationLimits:
 
 
 def is_within_share(namespace: str, counts: Mapping[str, int], wanted: int, limit: int) -> bool:
-    """Return whether a namespace may have so many more within an equal share of a limit of all namespaces together.
+    """Return whether a namespace stays within an equal share of a limit of all namespaces together.
 
     Users may create any number of Migrations, and let them never end, or delete each as soon as it has begun.
 

@@ -8,8 +8,8 @@ These rules keep one namespace from blocking another of the same priority:
   After `OVERDUE_MISSES` attempts without a placement, every second one goes to the others: overdue workloads that fit
   nowhere don't keep them waiting.
 - An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
-  a row, namespaces take turns, the one with the oldest turn first, until the one with the smallest share has a
-  placement. An attempt that takes many operations counts as several.
+  a row, namespaces take turns, the one with the oldest turn first. That ends when the one with the smallest share has
+  a placement. An attempt that takes many operations counts as several.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority. So is a namespace whose attempts are expensive (`ExpensiveAttempts`).
 
