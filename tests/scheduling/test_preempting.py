@@ -10,7 +10,7 @@ from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt
+from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt, RecordDecision
 from topo_scheduler.scheduling.preemption.adopted_nominations import COUNTS_SECONDS
 from topo_scheduler.state.pods.pod_groups import Disruption
 
@@ -530,3 +530,16 @@ def test_a_pod_of_a_daemonset_is_never_asked() -> None:
     d.apply(pod, urgent_pod())
     d.step(1)
     assert d.preempted() == []
+
+
+def test_pods_that_no_room_would_help_are_not_tried_again_whenever_a_pod_is_bound() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    run_pod(d, "low", "s1-l1-1", gpus=1)
+    d.apply(*[urgent_pod(f"large-{number}", gpus=99) for number in range(50)])
+    d.settle()
+    attempts = sum(isinstance(one, RecordDecision) for one in d.said)
+    pods = [make_pod(f"small-{number}", gpus=1) for number in range(4)]
+    for pod in pods:
+        d.run(pod)
+    assert len(d.where(*pods)) == 4
+    assert sum(isinstance(one, RecordDecision) for one in d.said) - attempts == 4

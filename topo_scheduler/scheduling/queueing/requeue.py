@@ -145,8 +145,8 @@ class Requeuer:
                 self._nudge(workload, lowest, now)
 
     def _nudge(self, workload: Workload, lowest: int | None, now: float) -> None:
-        """Let an unschedulable workload search for victims again, if any pod has a lower priority."""
-        if lowest is not None and lowest < workload.priority:
+        """Let an unschedulable workload search for victims again, if room helps and a pod has a lower priority."""
+        if lowest is not None and workload.room_helps and lowest < workload.priority:
             self._preempting.nudge(workload, now)
 
     def next_due(self) -> float | None:
