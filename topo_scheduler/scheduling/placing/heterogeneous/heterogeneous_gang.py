@@ -153,15 +153,14 @@ class _GangNodes:
             kinds = kinds_of(query)
             self._segments = SegmentFiller(kinds, query, layout), SegmentBounds(kinds)
             self._packer = SegmentPacker(task, used, kinds, empty=empty)
+        self._sums = [_sums_of(self._segments[1].of(fits) if self._segments else fits) for fits in self.fits]
 
     def at_width(self, depth: int, width: int, near: set[int] | None) -> Found | None:
         """Return the first window of ``width`` leaves at a depth that can be filled, None if there is none."""
-        for number, fits in enumerate(self.fits):
-            bounds, needed = fits, self.needed[:, None]
-            if self._segments is not None:
-                bounds, needed = self._segments[1].of(fits), self._segments[1].required
-            charge_rows(bounds.size, 2)
-            windows = _windows(self.layout, depth, width, bounds, needed, near)
+        needed = self.needed[:, None] if self._segments is None else self._segments[1].required
+        for number, sums in enumerate(self._sums):
+            charge_rows(len(sums) * (sums.shape[1] - 1), 2)
+            windows = _windows(self.layout, depth, width, sums, needed, near)
             for first in itertools.islice(windows, MAX_WINDOWS):
                 if (rows := self._filled(number, first, width)) is not None:
                     return depth, width, rows
@@ -254,12 +253,18 @@ def _spreads(
             yield depth, range(1, min(largest, bounds.leaves or largest) + 1)
 
 
+def _sums_of(fits: Int64) -> Int64:
+    """Return the sums of the leaves before each leaf, and of all: int64[classes, leaves + 1]."""
+    return np.concatenate((np.zeros((len(fits), 1), np.int64), np.cumsum(fits, axis=1)), axis=1)
+
+
 def _windows(
-    layout: Layout, depth: int, width: int, fits: Int64, needed: Int64, near: set[int] | None
+    layout: Layout, depth: int, width: int, sums: Int64, needed: Int64, near: set[int] | None
 ) -> Iterator[int]:
-    """Yield the first leaves of the windows that hold each class by itself."""
-    sums = np.concatenate((np.zeros((len(fits), 1), np.int64), np.cumsum(fits, axis=1)), axis=1)
+    """Yield the first leaves of the windows that hold each class by itself; ``sums`` are those of `_sums_of`."""
     enough: npt.NDArray[np.bool_] = np.all(sums[:, width:] - sums[:, :-width] >= needed, axis=0)
+    if not enough.any():
+        return iter(())
     firsts = np.arange(enough.size, dtype=np.int64)
     ends = np.repeat(layout.domains[depth][1:], np.diff(layout.domains[depth]))
     in_domain = firsts + width <= ends[: enough.size]
