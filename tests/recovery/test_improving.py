@@ -130,6 +130,17 @@ def test_the_largest_block_grows_by_the_fewest_pods() -> None:
     world.check()
 
 
+def test_a_migration_of_a_user_that_never_begins_keeps_no_block_from_growing() -> None:
+    world = World(BLOCKS, {"s1/l1": 3, "s1/l2": 3}, CONFIG)
+    world.run()
+    for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2"), ("d", "s1-l2-2")):
+        world.put(name, node, 2)
+    world.request("theirs", "d", reason=Cause.DEFRAGMENTATION.value, schedulerName="not-running")
+    world.run(120)
+    assert world.migrations["default/theirs"].phase is None
+    assert [name for name, _ in world.evictions] == ["a"]
+
+
 @pytest.mark.parametrize("spec", [IMPROVES, GANGS_ONLY])
 def test_blocks_are_made_only_where_that_is_asked_for(spec: RecoverySpec) -> None:
     world = World(spec, {"s1/l1": 3, "s1/l2": 3}, CONFIG)

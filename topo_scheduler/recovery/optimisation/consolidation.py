@@ -14,7 +14,7 @@ import numpy as np
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
-from topo_scheduler.recovery.model.migration_state import timestamp
+from topo_scheduler.recovery.model.migration_state import Tracked, timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
 from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
@@ -91,7 +91,13 @@ class Blocks(VoluntarySearch):
         """Whether no gang waits for room, and no other voluntary move is in progress."""
         view = self.context.view
         settled = view.planning.budgets_known and not view.planning.gangs_wait
-        return settled and not any(tracked.migration.cause.by_choice for tracked in self.context.tracked.values())
+        return settled and not any(map(self._in_progress, self.context.tracked.values()))
+
+    def _in_progress(self, tracked: Tracked) -> bool:
+        """Return whether a Migration moves pods voluntarily, or will: users' Migrations may never begin."""
+        migration, phase = tracked.migration, tracked.migration.phase
+        begun = phase is not None and (phase.running or tracked.found)
+        return migration.cause.by_choice and (begun or migration.key in self.context.intended)
 
     @property
     def _on(self) -> bool:
