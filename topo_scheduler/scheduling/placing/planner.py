@@ -24,7 +24,13 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
 )
 from topo_scheduler.scheduling.placing.model.second_tree import network_leaves_of
 from topo_scheduler.scheduling.placing.model.segments import in_one_piece, segment_error
-from topo_scheduler.scheduling.placing.model.size_rule import make_rule, only_unlabelled, too_large, too_large_within
+from topo_scheduler.scheduling.placing.model.size_rule import (
+    are_unlabelled,
+    make_rule,
+    only_unlabelled,
+    too_large,
+    too_large_within,
+)
 from topo_scheduler.scheduling.placing.outer_segments import breaks_bounds, narrower_asks, rule_outside
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
 from topo_scheduler.scheduling.placing.single_pod import gpu_share_error, plan_alone, plan_partition
@@ -131,7 +137,7 @@ class Planner(PlanningContext):
         if rule is None:
             if query.within and capacity:
                 return PlacementFailure(too_large_within(query, layout))
-            if query.within and any(view.empty_fit.any() for view in views):
+            if query.within and are_unlabelled(views, layout, query.within):
                 return PlacementFailure(only_unlabelled(query))
             return PlacementFailure(too_large(query, capacity, task.limits, layout))
         for plan_single in (plan_partition, plan_alone):

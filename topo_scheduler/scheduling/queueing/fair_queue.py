@@ -229,7 +229,8 @@ class FairWorkloadQueue:
             if selected is not None:
                 id_, overdue = selected
                 namespace = self._orders[id_][0].namespace
-                smallest = namespace == self._smallest_share(level)
+                by_share = not overdue and level.misses < MISSES_BEFORE_TURNS
+                smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
                 self.drop(id_)
                 level.last_overdue = overdue

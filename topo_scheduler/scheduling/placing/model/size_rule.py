@@ -159,6 +159,14 @@ def too_large_within(query: PlacementQuery, layout: Layout) -> str:
     )
 
 
+def are_unlabelled(views: Sequence[ClassView], layout: Layout, within: int) -> bool:
+    """Return whether nodes could hold a pod if they were empty, but none of them has a label at a depth."""
+    rows = np.flatnonzero(np.any([view.empty_fit > 0 for view in views], axis=0))
+    leaves = layout.leaf_of_row[rows]
+    leaves = leaves[leaves >= 0]
+    return bool(len(leaves)) and not named_at(layout, within)[leaves].any()
+
+
 def only_unlabelled(query: PlacementQuery) -> str:
     """Return the reason for a gang of which only nodes without a label of its required level could hold a pod."""
     return (
