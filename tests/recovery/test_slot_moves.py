@@ -87,7 +87,7 @@ def test_a_pod_that_is_placed_during_the_search_for_its_slot_is_no_failure(parts
     world = _pending(config=f"{{{quotas}, {CONFIG[1:]}")
     world.run(59)
     world.now = world.d.now = 61.0
-    d, clock = world.d, count().__next__  # each step does as little as it can
+    d, clock = world.d, map(float, count()).__next__  # each step does as little as it can
     for _ in range(parts):
         d.said += d.engine.step(d.now, clock)
     _delete(world, "a")

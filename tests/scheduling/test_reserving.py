@@ -695,10 +695,11 @@ def test_a_workload_that_is_placed_during_the_search_for_its_nodes_is_no_failure
     d.apply(*pods)
     d.step()
     d.now += 30
+    clock = map(float, count()).__next__
     for _ in range(parts):
-        d.said += d.engine.step(d.now, count().__next__)  # each step does as little as it can
+        d.said += d.engine.step(d.now, clock)  # each step does as little as it can
     d.finish(pod)
-    d.clock = count().__next__
+    d.clock = clock
     d.settle()
     assert set(d.where(*pods).values()) == {"s1-l1-1", "s1-l1-2"}
     assert not d.complaints()
