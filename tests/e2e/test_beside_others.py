@@ -4,6 +4,7 @@ Nine of ten places that are left on them are wanted at any moment, by pods that 
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -25,8 +26,9 @@ THEIRS, FILLER = "default-scheduler", "nobody"
 NODES = 100
 CPUS, ROOM = 96, 8
 """CPUs of a node, and those that are left of them beside what fills it."""
-TURNS, SINGLES, MEMBERS, OTHERS = 125, 32, 8, 40
-"""How often so many single pods and a gang of ours and so many pods of theirs are created, at the same moment."""
+TURNS = int(os.environ.get("TOPO_TURNS", "50"))
+SINGLES, MEMBERS, OTHERS = 32, 8, 40
+"""How often so many single pods and a gang of ours and so many pods of theirs are created at once; 125 for the docs."""
 A_TURN = SINGLES + MEMBERS + OTHERS
 MOST = NODES * ROOM * 9 // 10
 """Pods that wait or run at any moment: nine tenths of all there is room for, of a CPU each."""
