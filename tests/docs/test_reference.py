@@ -61,7 +61,7 @@ MESSAGES: Final = {
         "as the API server refused to bind such a pod although a dry run",
         "The scheduler evicts no pod to make room, as the owners of these pods are not known:",
         "would make room in",
-        " reserved for replacements of moved pods.",
+        "node(s) with room reserved for replacements of moved pods.",
         "could not be completed:",
         "members were bound. They are evicted, and the gang is tried again in",
         "pending pods already, and the scheduler reads no more of it now",

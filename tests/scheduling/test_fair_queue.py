@@ -1,7 +1,7 @@
 """The order of the queue: priority, the smaller share, age; and no workload waits for ever."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import pytest
@@ -258,48 +258,42 @@ def test_attempts_without_a_place_do_not_keep_the_turn(others: int) -> None:
     assert "b" in found
 
 
-def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
+def order_of_attempts(count: int, fits: Callable[[str, int], bool], operations: int = 0) -> list[str]:
+    """Return whose turn each attempt is: x for namespace a, b for b, which holds most. Both have 100 workloads.
+
+    ``fits`` says whether a workload is placed, by whose it is and by the number of the attempt.
+    """
     turns = FairWorkloadQueue(Held(b=999), NEVER)
     for number in range(100):
         turns.put(Order(0, number, f"x{number}", "a"))
         turns.put(Order(0, number, f"b{number}", "b"))
     order = []
-    for _ in range(40):
+    for attempt in range(count):
         id_ = turns.take(0)
         assert id_ is not None
         order.append(id_[0])
-        turns.tried(placed=id_[0] == "b", operations=MISSES_BEFORE_TURNS * MISS_OPERATIONS)
+        turns.tried(placed=fits(id_[0], attempt), operations=operations)
+    return order
+
+
+def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
+    order = order_of_attempts(40, lambda first, _: first == "b", operations=MISSES_BEFORE_TURNS * MISS_OPERATIONS)
     assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
 @pytest.mark.parametrize("first_fits", [False, True])
 def test_turns_go_on_until_the_namespace_with_the_smallest_share_has_a_placement(*, first_fits: bool) -> None:
     """The others place all that they have meanwhile: each such placement would else be followed by ten attempts."""
-    turns = FairWorkloadQueue(Held(b=999), NEVER)
-    for number in range(100):
-        turns.put(Order(0, number, f"x{number}", "a"))
-        turns.put(Order(0, number, f"b{number}", "b"))
-    order = []
-    for attempt in range(MISSES_BEFORE_TURNS + 12):
-        id_ = turns.take(0)
-        assert id_ is not None
-        order.append(id_[0])
-        turns.tried(placed=id_[0] == "b" or (first_fits and attempt == MISSES_BEFORE_TURNS + 1))
+    order = order_of_attempts(
+        MISSES_BEFORE_TURNS + 12,
+        lambda first, attempt: first == "b" or (first_fits and attempt == MISSES_BEFORE_TURNS + 1),
+    )
     after = ["x"] * 10 if first_fits else ["b", "x"] * 5
     assert order == ["x"] * MISSES_BEFORE_TURNS + ["b", "x"] + after
 
 
 def test_an_attempt_that_costs_little_counts_as_one() -> None:
-    turns = FairWorkloadQueue(Held(b=999), NEVER)
-    for number in range(100):
-        turns.put(Order(0, number, f"x{number}", "a"))
-        turns.put(Order(0, number, f"b{number}", "b"))
-    order = []
-    for _ in range(MISSES_BEFORE_TURNS + 1):
-        id_ = turns.take(0)
-        assert id_ is not None
-        order.append(id_[0])
-        turns.tried(placed=False, operations=MISS_OPERATIONS - 1)
+    order = order_of_attempts(MISSES_BEFORE_TURNS + 1, lambda *_: False, operations=MISS_OPERATIONS - 1)
     assert order == ["x"] * MISSES_BEFORE_TURNS + ["b"]
 
 

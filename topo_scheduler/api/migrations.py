@@ -268,6 +268,11 @@ class Migration(Base):
         return next((phase for phase in Phase if phase == self.status.phase), None)
 
     @property
+    def running(self) -> bool:
+        """Whether the scheduler holds places on target nodes for it."""
+        return self.phase is not None and self.phase.running
+
+    @property
     def scheduler(self) -> str:
         """Name of the scheduler that wrote its status, or else of the one that its spec names; empty for neither."""
         return self.status.scheduler_name or self.spec.scheduler_name

@@ -299,7 +299,7 @@ class HeldView:
         for seat, requested, claimed in self._engine.preempting.replacements.of_namespace(namespace):
             if seat.migration != migration and self._engine.arrivals.pending(seat.pod) is None:
                 reserve(requested, claimed)
-        if devices and not devices <= Counter(other_devices_of_namespace(inventory, namespace)):
+        if devices and not devices <= other_devices_of_namespace(inventory, namespace):
             return False
         held = world.accounts.held(namespace)
         others = ((column, amount) for column, amount in reserved.items() if column not in (GPU, GPU_SHARE))

@@ -289,7 +289,7 @@ class Migrations:
         Migrations with seats are processed in each step, the others in turn as time allows.
         """
         context, began, self._begun = self.context, self._clock(), True
-        running = [tracked for tracked in context.tracked.values() if _runs(tracked.migration)]
+        running = [tracked for tracked in context.tracked.values() if tracked.migration.running]
         for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
             if not tracked.writing and now >= tracked.not_before:
                 self._try(tracked, now)
@@ -297,7 +297,7 @@ class Migrations:
             due = [
                 tracked
                 for tracked in context.tracked.values()
-                if not _runs(tracked.migration) and now >= tracked.not_before
+                if not tracked.migration.running and now >= tracked.not_before
             ]
             self._left.extend(
                 tracked.migration.key for tracked in sorted(due, key=lambda tracked: _order(tracked.migration))
@@ -330,7 +330,7 @@ class Migrations:
                 times.append(now + RECHECK_SECONDS)
             phase = Phase.PLACING if tracked.migration.phase is Phase.PLACING else Phase.RESERVING
             over = context.over_at(tracked, phase, context.spec.reservation_timeout)
-            if _runs(tracked.migration) and over is not None:
+            if tracked.migration.running and over is not None:
                 times.append(max(now + SEARCH_INTERVAL_SECONDS, over))
         return min(times, default=None)
 
@@ -389,14 +389,8 @@ class Migrations:
 def _order(migration: Migration) -> tuple[int, int, str, str]:
     """Return the sort key: Migrations with seats first, then those of highest priority, the largest, and by name."""
     moves = migration.status.moves
-    running = _runs(migration)
     priority = max((move.priority for move in moves), default=0)
-    return 0 if running else 1, -priority, f"{10_000 - len(migration.spec.pods):05}", migration.key
-
-
-def _runs(migration: Migration) -> bool:
-    """Return whether a Migration holds seats."""
-    return migration.phase is not None and migration.phase.running
+    return 0 if migration.running else 1, -priority, f"{10_000 - len(migration.spec.pods):05}", migration.key
 
 
 def _older(version: str, other: str) -> bool:

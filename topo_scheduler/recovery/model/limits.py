@@ -35,7 +35,7 @@ class MigrationLimits:
         if begun is not None and wall - begun < HOUR_SECONDS:
             self._began(migration.key, min(begun, wall))  # another clock may be ahead
         self.forget(migration.key)
-        if migration.phase is not None and migration.phase.running:
+        if migration.running:
             self.running[migration.key] = migration.metadata.namespace
 
     def begin(self, migration: Migration, wall: float) -> None:

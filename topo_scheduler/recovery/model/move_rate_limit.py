@@ -65,8 +65,7 @@ class Moved:
                 self._forget(limits, wall)
                 self._full = max(REMEMBERED_WORKLOADS, 2 * len(self._last))
         begun = seconds_of(status.times.get(Phase.RESERVING, ""))
-        running = phase is not None and phase.running
-        counts = running or evicting is not None or (holds_places and phase is not Phase.CANCELLED)
+        counts = migration.running or evicting is not None or (holds_places and phase is not Phase.CANCELLED)
         if migration.cause.by_choice and begun is not None and counts:
             count = len(status.others if holds_places else status.moves)
             self._by_choice[migration.key] = (min(begun, wall), count, migration.spec.makes_room_for)

@@ -162,9 +162,7 @@ class GangRoom:
                 f"{self._called(missing[0].member.key, migration)} is not moved: no Migration could be created for it"
             )
         without_seat = [
-            f"{helper.metadata.namespace}/{move.pod}"
-            for helper, move in moving.values()
-            if helper.phase is None or not helper.phase.running
+            f"{helper.metadata.namespace}/{move.pod}" for helper, move in moving.values() if not helper.running
         ]
         if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE_SECONDS:
             return f"{self._called(without_seat[0], migration)} is not moved: no node is reserved for it"
@@ -235,7 +233,7 @@ class GangRoom:
     def _handle_unknown(self, tracked: Tracked, now: float) -> None:
         """Handle an unknown gang: it is gone, or this process has just begun and does not know it yet."""
         migration = tracked.migration
-        if migration.phase is not None and migration.phase.running:
+        if migration.running:
             self.context.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE_SECONDS:
             kind = "pod" if migration.cause is Cause.PENDING_POD else "gang"

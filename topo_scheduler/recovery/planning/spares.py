@@ -199,12 +199,7 @@ def _needed(
 def _moving_now(context: MigrationContext, tracked: Tracked) -> set[str]:
     """Return the pods that other Migrations move now. One that waits for room would keep its pods where they are."""
     elsewhere = context.moved_elsewhere(tracked)
-    running = {
-        key
-        for key in elsewhere.values()
-        if (phase := context.tracked[key].migration.phase) is not None and phase.running
-    }
-    return {uid for uid, key in elsewhere.items() if key in running}
+    return {uid for uid, key in elsewhere.items() if context.tracked[key].migration.running}
 
 
 def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
@@ -262,7 +257,7 @@ def _check_borrowed(context: MigrationContext, migration: Migration, moving_pods
 def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) -> bool:
     """Return whether pods may be evicted from lent nodes, which are reserved. End the Migration if it is useless."""
     beneficiary = context.tracked[tracked.migration.spec.makes_room_for].migration
-    if beneficiary.phase is None or not beneficiary.phase.running:
+    if not beneficiary.running:
         return False
     if {move.to for move in beneficiary.status.moves} & {move.from_ for move in tracked.migration.status.moves}:
         return True

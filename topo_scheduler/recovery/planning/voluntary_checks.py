@@ -32,7 +32,7 @@ def _moving(context: MigrationContext) -> dict[str, str]:
     return {
         move.uid: move.to
         for tracked in context.tracked.values()
-        if tracked.migration.cause.by_choice and tracked.migration.phase is not None and tracked.migration.phase.running
+        if tracked.migration.cause.by_choice and tracked.migration.running
         for move in tracked.migration.status.moves
         if move.to
     }

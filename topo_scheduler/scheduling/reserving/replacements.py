@@ -161,10 +161,11 @@ class Replacements:
         These nodes would have room without the seats. For a pod with claims, nodes where seats hold devices count too.
         """
         rooms, devices = self._nodes_with_room(workload, cls), self._nodes_with_devices(workload) if cls.claims else 0
-        counts = ((rooms, "room"), (devices, "devices"))
-        return " ".join(
-            f"{count} node(s) with {what} reserved for replacements of moved pods." for count, what in counts if count
+        counts = (
+            (rooms, "node(s) with room reserved for replacements of moved pods."),
+            (devices, "node(s) with devices reserved for replacements of moved pods."),
         )
+        return " ".join(f"{count} {text}" for count, text in counts if count)
 
     def _nodes_with_devices(self, workload: Workload) -> int:
         seats = (seat for seat in self._seats.values() if seat.devices and not seat.is_for(workload))

@@ -4,7 +4,7 @@ The API server does not check that a device is given only once, so the scheduler
 server shows it, the devices of its claims are *held* here.
 """
 
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -453,6 +453,17 @@ class DeviceInventory:
     def devices_of_allocation(allocation: Allocation) -> Mapping[DeviceId, Mapping[str, Number] | None]:
         """Return the devices of an allocation without admin access, each with what a share consumes."""
         return _devices_of(allocation)
+
+    def parts_of_allocation(
+        self, allocation: Allocation
+    ) -> Iterator[tuple[str, PublishedDevice | None, Mapping[str, Number] | None, Mapping[tuple[str, str], Number]]]:
+        """Yield driver, device, what a share consumes, and all counters of its sets, for each device of an allocation.
+
+        The device is None if no slice publishes it.
+        """
+        for id_, consumed in _devices_of(allocation).items():
+            device = self.device(id_)
+            yield id_[0], device, consumed, self.counters_of(device) if device is not None else {}
 
     def users_of(self, device: DeviceId) -> Iterable[ClaimKey]:
         """Return the claims that have a device."""

@@ -7,6 +7,7 @@ extended resources of a pod counts with the requests of that pod, as far as they
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Final
 
 from topo_scheduler.api.devices import Allocation, ResourceClaim
@@ -105,12 +106,7 @@ class ClaimedGpus:
 
     def gpus_of(self, allocation: Allocation) -> int:
         """Return how many GPUs an allocation has, in thousandths."""
-        inventory, total = self._inventory, 0
-        for id_, part in inventory.devices_of_allocation(allocation).items():
-            device = inventory.device(id_)
-            counters = inventory.counters_of(device) if device is not None else {}
-            total += gpus_of_device(id_[0], device, part, counters)
-        return total
+        return sum(starmap(gpus_of_device, self._inventory.parts_of_allocation(allocation)))
 
     def beyond_requests(self, amounts: Amounts, choices: Iterable[ClaimChoice]) -> int:
         """Return how many GPUs new allocations for a pod have beyond its requests, in thousandths.
