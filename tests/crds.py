@@ -5,10 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from tests.e2e.api import Api
-from tests.ship.manifests import BASE
+from tests.ship.manifests import BASE, read
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 Json = dict[str, Any]
@@ -109,10 +107,15 @@ def job_set_definition() -> Json:
     }
 
 
+def migration_definition() -> Json:
+    """Return the CustomResourceDefinition of a Migration, as the manifests have it."""
+    (definition,) = read(BASE / "migrations.yaml")
+    return definition
+
+
 @asynccontextmanager
 async def serving_migrations(kubeconfig: Path, server: EmbeddedAPIServer | None = None) -> AsyncIterator[Api]:
     """An embedded server with the definition of the manifests, and its administrator. It does not look at schemas."""
     async with server or EmbeddedAPIServer() as serving, Api(serving.write_kubeconfig(kubeconfig)) as api:
-        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-        await api.create("customresourcedefinitions", definition)
+        await api.create("customresourcedefinitions", migration_definition())
         yield api

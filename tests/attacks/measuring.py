@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from tests.controlplane import ControlPlane
 from tests.controlplane.process import free_ports
+from tests.crds import migration_definition
 from tests.e2e import device_objects, objects
 from tests.e2e.api import Api, Json
-from tests.e2e.cluster import ROOT, Cluster
+from tests.e2e.cluster import Cluster
 
 from . import hostile, victim
 from .victim import Victim
@@ -125,7 +124,7 @@ async def measure(plan: Plan) -> Json:
 async def _prepare(cluster: Cluster, plan: Plan) -> None:
     """Make nodes and namespaces, and give the tenant all rights in its namespace and none elsewhere."""
     await cluster.install()
-    await cluster.define(yaml.safe_load((ROOT / "manifests" / "base" / "migrations.yaml").read_text()))
+    await cluster.define(migration_definition())
     nodes = []
     for number in range(plan.nodes):
         leaf = number // LEAF

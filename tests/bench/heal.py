@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import psutil
-import yaml
 
 from tests.controlplane import ControlPlane
+from tests.crds import migration_definition
 from tests.e2e.api import Api
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import ACCOUNT
@@ -27,7 +27,6 @@ from tests.healing import breaking
 from tests.healing.figures import begin, figures
 from tests.healing.layout import THOUSAND, Layout, described
 from tests.healing.timeline import Timeline
-from tests.ship.manifests import BASE
 from topo_scheduler.api.recovery import RecoverySpec
 
 from .objects import Json
@@ -110,8 +109,7 @@ async def _cluster() -> AsyncIterator[Cluster]:
         async with Api(plane.kubeconfig) as api:
             cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
             await cluster.install()
-            (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-            await cluster.define(definition)
+            await cluster.define(migration_definition())
             cluster.scheduler_kubeconfig = await asyncio.to_thread(plane.kubeconfig_for_service_account, *ACCOUNT)
             await cluster.recorder.start()
             try:

@@ -33,6 +33,7 @@ def facts() -> Json:
     }
 
 
+@cache
 def source() -> str:
     """A name for the scheduler's code as it is: another code, another name."""
     digest = hashlib.sha256()

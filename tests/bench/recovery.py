@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
+from tests.crds import migration_definition
 from tests.helpers import EPOCH
 from tests.recovery.world import World
-from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
 from topo_scheduler.kube.connection.client import Client
@@ -89,8 +88,7 @@ async def watching(nodes: int = 5000, heartbeats: int = 2000) -> Json:
     process = psutil.Process(os.getpid())
     with tempfile.TemporaryDirectory() as folder:
         async with EmbeddedAPIServer() as server:
-            (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-            server.store.create("customresourcedefinitions.apiextensions.k8s.io", definition)
+            server.store.create("customresourcedefinitions.apiextensions.k8s.io", migration_definition())
             for number in range(nodes):
                 server.store.create("nodes", _node(number))
             client = await Client.connect(str(server.write_kubeconfig(Path(folder) / "admin")))

@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
-import yaml
-
+from tests.crds import migration_definition
 from tests.e2e import objects
-from tests.ship.manifests import BASE
 from topo_scheduler import daemon as daemon_module
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
 from topo_scheduler.api.process import ClientConnection, LeaderElection, SchedulerConfig
@@ -201,8 +199,7 @@ class World:
 
     def define_migrations(self) -> None:
         """Install the definition of Migrations."""
-        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-        self.store.create("customresourcedefinitions.apiextensions.k8s.io", definition)
+        self.store.create("customresourcedefinitions.apiextensions.k8s.io", migration_definition())
 
     def add_fabric(self, leaves: Mapping[str, int], gpus: int = 8) -> list[str]:
         """Create nodes: ``{"s1/l1": 2}`` is ``s1-l1-1`` and ``s1-l1-2``."""

@@ -10,9 +10,9 @@ import yaml
 from aiohttp import web
 
 from tests.cli.conftest import Served, run
+from tests.crds import migration_definition
 from tests.kube.stub import stubbed
 from tests.kube.virtual import virtual_time
-from tests.ship.manifests import BASE
 from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
 from topo_scheduler.simulation.demo import until
@@ -23,8 +23,8 @@ _DISABLED: Final = {"type": "Reserved", "status": "False", "reason": REASON, "me
 
 
 def _define(served: Served) -> None:
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-    served.call(lambda: served.server.store.create("customresourcedefinitions.apiextensions.k8s.io", definition))
+    kind = "customresourcedefinitions.apiextensions.k8s.io"
+    served.call(lambda: served.server.store.create(kind, migration_definition()))
 
 
 def _owned(kind: str, name: str) -> dict[str, object]:

@@ -7,12 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from tests.cli.conftest import Served, run
-from tests.crds import native_pod_group
+from tests.crds import migration_definition, native_pod_group
 from tests.schemas import follows
-from tests.ship.manifests import BASE
 from topo_scheduler.cli.explanation_schema import SCHEMA, Explained
 from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -175,7 +173,7 @@ def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
 
 @pytest.mark.parametrize("phase", ["Placing", "Done"])
 def test_nodes_that_migrations_reserve_are_not_free(served: Served, phase: str) -> None:
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    definition = migration_definition()
     held = {f"node-{number}": f"uid-{number}" for number in range(1, 9)}
     moves = [
         {"pod": f"moved-{uid}", "uid": uid, "to": node, "controller": "Job moved", "requests": {"gpu": 8}}

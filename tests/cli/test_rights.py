@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cli.conftest import ROOT, Served, run, start
-from tests.ship.manifests import BASE
+from tests.crds import migration_definition
 from topo_scheduler.simulation.demo import until
 
 Right = tuple[str, str, str]
@@ -102,8 +102,8 @@ def test_users_of_topology_and_explain_may_do_what_these_ask_for_and_no_more(ser
 
 
 def test_users_of_drain_may_do_what_it_asks_for_and_no_more(served: Served) -> None:
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-    served.call(lambda: served.server.store.create("customresourcedefinitions.apiextensions.k8s.io", definition))
+    kind = "customresourcedefinitions.apiextensions.k8s.io"
+    served.call(lambda: served.server.store.create(kind, migration_definition()))
     _pods(served)
     done = run("drain", "node-7", "--wait", "--timeout", "1s", "--kubeconfig", served.kubeconfig)
     assert "1 node cordoned, 1 Migration created" in done.output

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
-import yaml
 
 from tests.controlplane import ControlPlane
 from tests.controlplane.flags import KUBELET_DEAD
+from tests.ship.manifests import BASE, read
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 from topo_scheduler.simulation.controllers import ControllerRunner
 from topo_scheduler.simulation.kubelet import Kubelet
@@ -315,7 +315,7 @@ class Cluster:
     async def install(self) -> None:
         """Apply ServiceAccount and RBAC of the manifests; what is there already stays."""
         for name in ("serviceaccount", "rbac"):
-            for item in yaml.safe_load_all((ROOT / "manifests" / "base" / f"{name}.yaml").read_text()):
+            for item in read(BASE / f"{name}.yaml"):
                 try:
                     await self.api.create(objects.PLURALS[item["kind"]], item, "kube-system")
                 except ApiError as error:

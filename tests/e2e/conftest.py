@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane
-from tests.crds import job_set_definition
-from tests.ship.manifests import BASE
+from tests.crds import job_set_definition, migration_definition
 from topo_scheduler import daemon as daemon_module
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
@@ -204,7 +203,7 @@ async def daemon(start_replica: StartReplica) -> Replica:
 @pytest.fixture
 async def migrations(cluster: Cluster) -> AsyncIterator[None]:
     """Serve Migrations while a test runs."""
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    definition = migration_definition()
     await cluster.define(definition)
     yield
     await cluster.undefine(definition["metadata"]["name"])

@@ -131,8 +131,9 @@ async def test_watches_that_break_in_the_middle(
     """Every watch breaks as pods come, and those that replace them break again after some events."""
     daemon = await start_replica()
     await cluster.add_fabric(ROOM)
-    for resource in ("pods", "nodes", "jobs.batch"):
-        assert trouble.break_watches(BreakWatch(how, after=3), resource)
+    for resource in ("pods", "nodes", "jobs.batch"):  # on a busy machine one may be over just now, for its silence
+        broken = functools.partial(trouble.break_watches, BreakWatch(how, after=3), resource)
+        await cluster.wait_for(broken, 10, f"a watch of {resource} that can break")
     again = trouble.faults.add(BreakWatch(how, after=5), verb="watch", resource="pods", times=3)
     await submit(cluster)
     await all_placed(cluster)

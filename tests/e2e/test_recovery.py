@@ -4,9 +4,8 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-import yaml
 
-from tests.ship.manifests import BASE
+from tests.crds import migration_definition
 from topo_scheduler.recovery.controller import runner
 from topo_scheduler.recovery.detection import interference
 from topo_scheduler.simulation.apiserver.faults import BreakWatch, Refuse
@@ -160,7 +159,7 @@ async def test_a_definition_that_is_deleted_turns_recovery_off_and_one_that_come
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "DEFINITION_CHECK_SECONDS", 0.5)
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    definition = migration_definition()
     await cluster.define(definition)
     replica = await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4]})

@@ -3,9 +3,8 @@
 import asyncio
 
 import pytest
-import yaml
 
-from tests.ship.manifests import BASE
+from tests.crds import migration_definition
 from topo_scheduler.recovery.controller import runner
 
 from . import objects
@@ -19,7 +18,7 @@ async def test_a_definition_that_is_deleted_in_mid_migration(
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     monkeypatch.setattr(runner, "DEFINITION_CHECK_SECONDS", 0.5)
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    definition = migration_definition()
     await cluster.define(definition)
     replica = await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4]})

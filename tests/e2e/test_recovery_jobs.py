@@ -168,6 +168,11 @@ async def test_a_node_that_refuses_pods_of_several_workloads_is_left(
     for name in ("one", "two"):
         await cluster.apply(objects.pod(name, 0, nodeSelector={"kubernetes.io/hostname": bad}))
         (pod,) = await cluster.wait_bound(name, 1)
+
+        async def runs(name: str = name) -> bool:
+            return bool((await cluster.api.get("pods", name))["status"].get("phase") == "Running")
+
+        await cluster.wait_until(runs, 15, f"{name} runs, so that its kubelet has nothing more to write")
         status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no device"}
         await cluster.api.patch("pods", pod["metadata"]["name"], {"status": status}, subresource="status")
     done = await wait_for_migration(cluster, "Done")

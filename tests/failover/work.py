@@ -11,11 +11,10 @@ from functools import partial
 from typing import Final
 
 import pytest
-import yaml
 
+from tests.crds import migration_definition
 from tests.e2e import objects
 from tests.e2e.api import Json
-from tests.ship.manifests import BASE
 
 from .audit import BINDING, NOMINATION
 from .replica import ReplicaProcess
@@ -56,8 +55,7 @@ class Work:
     async def prepare(self) -> None:
         """Create both pools, priorities, the definition of Migrations, and both ReplicaSets."""
         cluster = self._scene.cluster
-        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-        await cluster.define(definition)
+        await cluster.define(migration_definition())
         await cluster.add_nodes(
             objects.node(
                 f"{pool}-{number}",

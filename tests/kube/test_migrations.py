@@ -8,15 +8,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from aiohttp import web
 
-from tests.crds import serving_migrations
+from tests.crds import migration_definition, serving_migrations
 from tests.e2e.api import Api
 from tests.kube.stub import Handler, status, stubbed
 from tests.kube.virtual import virtual_time
 from tests.kube.world import world
-from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import (
     MAX_AVOIDED_NODES,
     MAX_NAME_CHARACTERS,
@@ -85,13 +83,13 @@ def test_the_definition_has_the_same_caps(spec: dict[str, Any], why: str) -> Non
 
 
 def _validator() -> Any:
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    definition = migration_definition()
     (version,) = definition["spec"]["versions"]
     return jsonschema.Draft202012Validator(version["schema"]["openAPIV3Schema"])
 
 
 def test_everything_in_the_definition_has_a_cap() -> None:
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    definition = migration_definition()
     (version,) = definition["spec"]["versions"]
     caps = {"string": "maxLength", "array": "maxItems"}
 
