@@ -19,8 +19,16 @@ from typing import Final, NamedTuple
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidate, DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
 from topo_scheduler.state.devices.inventory import DevicesInUse
-from topo_scheduler.state.devices.pool_layout import CounterSetForm, PoolLayout
-from topo_scheduler.state.devices.pools import DeviceId, DeviceKind, NodeScope, Number, Pool, PublishedDevice
+from topo_scheduler.state.devices.pools import (
+    CounterSetForm,
+    DeviceId,
+    DeviceKind,
+    NodeScope,
+    Number,
+    Pool,
+    PoolLayout,
+    PublishedDevice,
+)
 from topo_scheduler.state.operation_budget import charge
 
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"

@@ -19,7 +19,9 @@ from topo_scheduler.state.devices.hardware import (
 from topo_scheduler.state.devices.node_hardware import NodeGpus
 
 if TYPE_CHECKING:
-    from topo_scheduler.scheduling.devices.shape_tables import Tables
+    from topo_scheduler.scheduling.devices.gpu_tables import GpuTables
+
+    Tables = GpuTables | ApproximateTables
 
 TablesOf = Callable[[NodeHardware], "Tables"]
 """Returns the tables of a shape, such as `ShapeTables.of`."""

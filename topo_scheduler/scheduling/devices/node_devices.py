@@ -22,8 +22,8 @@ from topo_scheduler.scheduling.devices.selectors import Selectors
 from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim, without
-from topo_scheduler.state.devices.pool_layout import PoolLayout, layout_key, layout_of
-from topo_scheduler.state.devices.pools import NodeScope, Pool, gather_pools
+from topo_scheduler.state.devices.pool_layout import layout_key, layout_of
+from topo_scheduler.state.devices.pools import NodeScope, Pool, PoolLayout, gather_pools
 from topo_scheduler.state.devices.slice_shape import is_identity
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.operation_budget import charge

@@ -18,12 +18,11 @@ from topo_scheduler.scheduling.devices.approximate_tables import ApproximateTabl
 from topo_scheduler.state.devices.hardware import MAX_GPUS, NodeHardware
 
 if TYPE_CHECKING:
+    from topo_scheduler.scheduling.devices.gpu_closeness import Tables
     from topo_scheduler.scheduling.devices.gpu_tables import GpuTables
     from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
     from topo_scheduler.state.ledger.ledger import Ledger
     from topo_scheduler.state.nodes.node_table import NodeTable
-
-    Tables = GpuTables | ApproximateTables
 
 MAX_LARGE_TABLES: Final = 16
 """Tables of shapes with more than `SMALL_GPUS` GPUs that are kept: each takes 5 MB with 16 GPUs."""

@@ -1,48 +1,13 @@
 """Where devices are in pools of identical hardware, computed once for all nodes that have it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from topo_scheduler.state.devices.pools import Number, Pool, PublishedDevice
-
-Amounts = tuple[tuple[str, Number], ...]
-"""Amounts by counter."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CounterSetForm:
-    """What counter sets have in common whose devices consume alike: the counters, and what each device consumes.
-
-    GPUs of a pool that are alike share one object, the key of results that are computed once.
-    """
-
-    counters: Amounts
-    devices: tuple[Amounts, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CounterSetLayout:
-    """The devices that consume one counter set, which mostly are a GPU and its partitions: their positions."""
-
-    form: CounterSetForm
-    positions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolLayout:
-    """What pools have in common whose slices have the same shapes and the same names of devices.
-
-    Attributes:
-        counters: amounts by counter set and counter.
-        positions: the position of each device by its name.
-        sets: the counter sets; none if a device consumes counters of several, or there are no counters.
-        places: of each device by position the number of its counter set, and its number in that.
-    """
-
-    counters: Mapping[tuple[str, str], Number]
-    positions: Mapping[str, int]
-    sets: tuple[CounterSetLayout, ...]
-    places: Mapping[int, tuple[int, int]]
+from topo_scheduler.state.devices.pools import (
+    Amounts,
+    CounterSetForm,
+    CounterSetLayout,
+    Pool,
+    PoolLayout,
+    PublishedDevice,
+)
 
 
 def layout_key(pool: Pool) -> object:

@@ -7,15 +7,13 @@ generation of a pool count, and nothing of a pool is allocated until all its sli
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from topo_scheduler.api.selectors import NodeSelector
 
-if TYPE_CHECKING:
-    from topo_scheduler.state.devices.pool_layout import PoolLayout
-
 Number = int | Fraction
 """An exact quantity."""
+Amounts = tuple[tuple[str, Number], ...]
+"""Amounts by counter."""
 DeviceId = tuple[str, str, str]
 """Driver, pool and name of a device."""
 PoolId = tuple[str, str]
@@ -178,6 +176,42 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CounterSetForm:
+    """What counter sets have in common whose devices consume alike: the counters, and what each device consumes.
+
+    GPUs of a pool that are alike share one object, the key of results that are computed once.
+    """
+
+    counters: Amounts
+    devices: tuple[Amounts, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterSetLayout:
+    """The devices that consume one counter set, which mostly are a GPU and its partitions: their positions."""
+
+    form: CounterSetForm
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolLayout:
+    """What pools have in common whose slices have the same shapes and the same names of devices.
+
+    Attributes:
+        counters: amounts by counter set and counter.
+        positions: the position of each device by its name.
+        sets: the counter sets; none if a device consumes counters of several, or there are no counters.
+        places: of each device by position the number of its counter set, and its number in that.
+    """
+
+    counters: Mapping[tuple[str, str], Number]
+    positions: Mapping[str, int]
+    sets: tuple[CounterSetLayout, ...]
+    places: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """What a node can use of a pool.
 
@@ -199,7 +233,7 @@ class Pool:
     incomplete: bool = False
     invalid: str = ""
     shapes: tuple[int, ...] = ()
-    layout: "PoolLayout | None" = None
+    layout: PoolLayout | None = None
 
     @property
     def usable(self) -> bool:
