@@ -250,7 +250,7 @@ def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_t
     text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
     at = text.index("What would help, cheapest first (each was tried on a copy of the cluster):")
     assert text[at + 1 :] == ["  1. end pod default/x", "16 of 100 pods would fit now."]
-    assert any("room for 6 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
+    assert any("room for 5 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
     why["remedies"] = [reduce]
     text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
     assert text[-2].startswith("No remedy was found") and text[-1] == "16 of 100 pods would fit now."

@@ -35,6 +35,20 @@ def test_the_tree(served: Served) -> None:
     assert "worker" not in answer.output
 
 
+def test_gpus_that_a_node_does_not_offer_any_more_are_told_apart_from_those_in_use(served: Served) -> None:
+    served.create_pod("worker", gpus=3)
+    served.bind("worker", "node-1")
+
+    def fewer(node: dict[str, Any]) -> dict[str, Any]:
+        amounts = {**node["status"]["allocatable"], "nvidia.com/gpu": "1"}
+        return {**node, "status": {**node["status"], "allocatable": amounts}}
+
+    served.call(lambda: served.server.store.modify("nodes", "node-1", "", fewer, subresource="status"))
+    lines = run("topology", "--kubeconfig", served.kubeconfig).output.splitlines()
+    assert any("node-1 " in line and "0 of 1 free  pods hold 2 GPUs that it does not offer" in line for line in lines)
+    assert lines[0].startswith("cluster  32 of 57 GPUs free, 2% used")
+
+
 def test_wide_tells_who_sits_where(served: Served) -> None:
     served.create_pod("worker", gpus=3)
     served.bind("worker", "node-1")

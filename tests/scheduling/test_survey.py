@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
-from tests.helpers import make_node
+from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
 from tests.scheduling.planning import Small, grid, small_of
 from tests.scheduling.reference import Machine, Want
@@ -46,6 +46,14 @@ def test_nothing_of_a_node_that_is_away_is_free(away: Node) -> None:
     d = Driver([make_node("a", "s1/l1"), away])
     (cluster, *_) = survey(d.engine.world)
     assert (cluster.capacity, cluster.free, cluster.whole, cluster.fragmentation) == (16, 8, 8, 0.0)
+
+
+def test_gpus_that_a_node_does_not_offer_any_more_are_no_use_of_others() -> None:
+    d = Driver([make_node("a", "s1/l1"), make_node("b", "s1/l1")])
+    d.apply(make_pod("held", gpus=8, node="a"))
+    d.nodes(make_node("a", "s1/l1", gpus=2))
+    (cluster, *_) = survey(d.engine.world)
+    assert (cluster.capacity, cluster.used, cluster.missing, cluster.free, cluster.utilization) == (10, 8, 6, 8, 0.2)
 
 
 def test_a_cluster_without_nodes_has_no_domains() -> None:

@@ -155,8 +155,9 @@ def _domains(why: Json, where: str) -> Iterator[str]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(domain["reasons"].items()))
             # The room is on more leaves than the size rule allows, or for pods that may not share a node.
             limitation = f" but not within {where}" if where and domain["room"] >= domain["needed"] else ""
+            room = min(domain["room"], domain["needed"])
             yield (
-                f"  {domain['path']:<24} room for {domain['room']} of {counted(domain['needed'], 'pod')}{limitation},"
+                f"  {domain['path']:<24} room for {room} of {counted(domain['needed'], 'pod')}{limitation},"
                 f" {counted(domain['freeGpus'], 'GPU')} free on {counted(domain['nodes'], 'node')}: {reasons}"
             )
         if len(domains) > MAX_DOMAINS:

@@ -150,6 +150,8 @@ def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> T
             line.append_text(_gpus(node, palette, tenants))
             line.append("  ")
         line.append(f"{node.free} of {node.capacity} free")
+    if node.missing:
+        line.append(f"  pods hold {counted(node.missing, 'GPU')} that it does not offer", style="red")
     if node.state:
         line.append(f"  {node.state}", style="red")
     if wide:

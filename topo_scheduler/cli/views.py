@@ -69,6 +69,11 @@ class NodeView:
         return 0 if self.state else max(0, self.capacity - self.used)
 
     @property
+    def missing(self) -> int:
+        """GPUs that pods hold and the node does not offer any more."""
+        return max(0, self.used - self.capacity)
+
+    @property
     def state(self) -> str:
         """Why no pods may be placed on it, or an empty string."""
         if not self.ready:

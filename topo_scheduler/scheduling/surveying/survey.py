@@ -20,6 +20,7 @@ class SurveyedDomain:
         path: names of the domains from the outermost level down to this one.
         capacity: allocatable GPUs.
         used: GPUs that pods hold.
+        missing: of these, GPUs that nodes do not offer any more, as after a device plugin took them back.
         free: free GPUs.
         whole: free GPUs on nodes of which no GPU is used.
         nodes: names of the nodes in order.
@@ -34,6 +35,7 @@ class SurveyedDomain:
     whole: int
     nodes: tuple[str, ...]
     connected: tuple[Path, ...]
+    missing: int = 0
 
     @property
     def name(self) -> str:
@@ -42,8 +44,8 @@ class SurveyedDomain:
 
     @property
     def utilization(self) -> float:
-        """Share of the GPUs in use, 0 where there are none."""
-        return self.used / self.capacity if self.capacity else 0.0
+        """Share of the GPUs that nodes offer which are in use, 0 where there are none."""
+        return (self.used - self.missing) / self.capacity if self.capacity else 0.0
 
     @property
     def fragmentation(self) -> float:
@@ -93,7 +95,8 @@ def _surveyed(
     capacity, used = nodes.allocatable[rows, GPU], world.held()[rows, GPU]
     usable = nodes.ready[rows] & ~nodes.unschedulable[rows]
     free = np.where(usable, np.maximum(0, capacity - used), 0)
-    sums = [_sums(values, ranges) for values in (capacity, used, free, np.where(used == 0, free, 0))]
+    amounts = (capacity, used, free, np.where(used == 0, free, 0), np.maximum(0, used - capacity))
+    sums = [_sums(values, ranges) for values in amounts]
     for index, path in enumerate(paths):
         neighbours = [*paths[max(0, index - 1) : index], *paths[index + 1 : index + 2]] if adjacent else []
         yield SurveyedDomain(
@@ -105,6 +108,7 @@ def _surveyed(
             whole=int(sums[3][index]),
             nodes=tuple(nodes.names[row] for row in rows[ranges[index] : ranges[index + 1]].tolist()),
             connected=tuple(other for other in neighbours if other[:-1] == path[:-1]),
+            missing=int(sums[4][index]),
         )
 
 
