@@ -164,7 +164,7 @@ class Outcomes:
         if self.admission_backoff or all_members:
             tried = self.admission_backoff.rehearse(workload.members, decision.seats, binds, all_members=all_members)
         if tried is None:
-            hold = self._hold if has_claims else self.volumes.hold
+            hold = self._hold if has_claims else self._hold_volumes
             return hold(decision.seats, binds, now)
         self._keep_volumes(decision.seats)
         for seat in decision.seats:
@@ -181,9 +181,18 @@ class Outcomes:
         """Return the binds of a decision, or what to write before them: its claims, then its volumes."""
         writes = self.claims.hold(seats, binds, now)
         if writes is None:
-            return self.volumes.hold(seats, binds, now)
+            return self._hold_volumes(seats, binds, now)
         self._keep_volumes(seats)
         return writes
+
+    def _hold_volumes(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
+        """Return the binds of a decision, or the writes for its volumes; pods that wait may lose their room."""
+        out = self.volumes.hold(seats, binds, now)
+        for seat in seats:
+            membership = self._workloads.of_pod(seat.uid)
+            if membership is not None and self.volumes.holds_back(seat.uid):
+                self._world.ledger.wait(seat.uid, membership[1].as_victim(now + self._world.epoch))
+        return out
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a dry run ended. One neither accepted nor refused shows nothing: the binds will."""
@@ -216,8 +225,11 @@ class Outcomes:
         for seats, binds in allocated:
             for seat in seats:
                 storage.release(seat.uid)
-            out += self.volumes.hold(seats, binds, now)
+            out += self._hold_volumes(seats, binds, now)
         ready, lost = self.volumes.check(now)
+        for bind in ready:
+            if isinstance(bind, Bind):
+                self._world.ledger.wait(bind.pod.uid, None)
         return [*out, *writes, *ready], [*failed, *unallocated, *lost]
 
     def awaits(self, uid: str) -> bool:

@@ -35,6 +35,7 @@ UNANSWERED: Final = " (its write has not ended)"
 """Suffix of the uid of a deleted pod for which a write has not ended."""
 EVENT_AFTER_SECONDS: Final = 5.0
 """Seconds for which a pod waits for its volumes before the scheduler emits an event."""
+OUTRANKED: Final = "a pod of higher priority needs the room"
 
 
 @dataclass(slots=True)
@@ -58,6 +59,8 @@ class VolumeBinding:
         self._known: dict[str | ClaimKey, str] = {}
         """The resourceVersion since which the API server has the choice: by name of a volume, or by claim."""
         self._seen = -1
+        self._outranked: list[str] = []
+        """Pods of waiting decisions that are to be undone, as pods of higher priority need their room."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -143,6 +146,10 @@ class VolumeBinding:
             if any(choice.claim in claims for choice in waiting.choices):
                 waiting.problem = "the volume could not be reserved for another pod that uses the same claim"
 
+    def outrank(self, uids: Iterable[str]) -> None:
+        """Let pods that wait give up their room: the next `check` undoes their decisions."""
+        self._outranked += uids
+
     def holds_back(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for volumes."""
         return self._decisions.holds_back(uid)
@@ -151,11 +158,13 @@ class VolumeBinding:
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what to do by now, and the pods that will not get their volumes: uid and reason."""
-        if not self._decisions or (self._seen == self._around.storage.changes and now < (self.next_due() or now)):
+        outranked, self._outranked = self._outranked, []
+        unchanged = self._seen == self._around.storage.changes and now < (self.next_due() or now)
+        if not self._decisions or (unchanged and not outranked):
             return [], []
         self._seen = self._around.storage.changes
         out: list[Instruction] = []
-        failed: dict[str, str] = {}
+        failed = {uid: f"binding volumes: {OUTRANKED}" for uid in outranked if self._decisions.holds_back(uid)}
         for uid, waiting in list(self._waiting.items()):
             bind = self._decisions.bind_of(uid)
             try:
@@ -174,6 +183,8 @@ class VolumeBinding:
 
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""
+        if self._outranked:
+            return 0.0
         times = (
             waiting.until if waiting.reported else min(waiting.until, waiting.since + EVENT_AFTER_SECONDS)
             for waiting in self._waiting.values()

@@ -91,6 +91,7 @@ class PreemptionClaims:
         self._removed_at_standstill: int | None = None
         """How many pods Kubernetes had removed from their claims when it last failed to remove any in time."""
         self._patience: dict[str, _Patience] = {}
+        self._outranked: list[str] = []
 
     def get(self, id_: str) -> PreemptionClaim | None:
         """Return the claim of a workload."""
@@ -303,7 +304,7 @@ class PreemptionClaims:
             dict(plan.freed),
             removed_before=self._world.inventory.consumers.removed,
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
-            evicts=bool(plan.victims),
+            evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
         )
         self._claims[workload.id] = claim
         for member, node in seated:
@@ -324,6 +325,9 @@ class PreemptionClaims:
         described = f"gang {workload.namespace}/{workload.name}, pod" if workload.gang else "pod"
         for victim in plan.victims:
             occupant, node = victim.occupant, names[victim.row]
+            if self._world.ledger.waits(occupant.uid):
+                self._outranked.append(occupant.uid)
+                continue
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = now + LONGEST_WAIT_SECONDS
             self._unanswered.add(occupant.uid)
@@ -334,6 +338,11 @@ class PreemptionClaims:
             pod = PodRef(occupant.namespace, occupant.name, occupant.uid)
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
+
+    def take_outranked(self) -> list[str]:
+        """Return the victims that wait for volumes, since the last call: they are not bound, so none is evicted."""
+        outranked, self._outranked = self._outranked, []
+        return outranked
 
     def adopt(self, workload: Workload, members: Sequence[Member], now: float) -> PreemptionClaim | None:
         """Return a claim made from existing nominations, for example after a restart.

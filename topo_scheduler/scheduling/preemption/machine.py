@@ -180,6 +180,10 @@ class Preempting:
         """Return whether a workload has a claim."""
         return self._claims.get(id_) is not None
 
+    def take_outranked(self) -> list[str]:
+        """Return the uids of the pods that are to give up the room in which they wait for volumes; each once."""
+        return self._claims.take_outranked()
+
     def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> list[Instruction]:
         """Record disruption budgets that were added or changed."""
         return [LogWarning(problem) for budget in budgets if (problem := self.budgets.put(budget))]
@@ -638,6 +642,7 @@ class Preempting:
             wall,
             usable,
             closed,
+            waiting=True,
         )
 
 

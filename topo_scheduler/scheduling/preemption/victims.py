@@ -155,6 +155,8 @@ def candidates_below(
     wall: float,
     usable: Bool | None = None,
     closed: Container[str] = (),
+    *,
+    waiting: bool = False,
 ) -> Candidates:
     """Collect the pods that may be evicted for a priority.
 
@@ -169,14 +171,20 @@ def candidates_below(
         wall: seconds since the epoch.
         usable: bool[rows], nodes that could be used if they were empty. Pods on other nodes do not count as shielded.
         closed: namespaces of which no pod may be chosen for now.
+        waiting: whether assumed pods whose binds wait for volumes are candidates. They give up their room without an
+            eviction, so that no budget protects them.
     """
     evictable: list[tuple[VictimInfo, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []
     shielded: Counter[str] = Counter()
     shielded_pods = 0
     for uid, entry in world.ledger.items():
-        occupant = entry.occupant
+        occupant = entry.occupant or (entry.waiting if waiting else None)
         if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
+            continue
+        if entry.occupant is None:
+            if not spared(uid):
+                evictable.append((occupant, entry.row, entry.amounts, entry.profile, None))
             continue
         if occupant.terminating and occupant.seconds_to_end(wall) > LONGEST_WAIT_SECONDS:
             continue  # its end is too far off to wait for, and another eviction would not shorten that

@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.plan import Ending, Prospect
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, VictimInfo
+from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import MembersByClass, Workload, Workloads
 
 PODS_PER_PART: Final = 512
@@ -63,12 +63,7 @@ def endings_on(
 def _arriving(workloads: Workloads, uid: str) -> VictimInfo | None:
     """Return the victim information of a pod whose bind is in progress; None if it is unknown."""
     membership = workloads.of_pod(uid)
-    if membership is None:
-        return None
-    member = membership[1]
-    return VictimInfo(
-        member.namespace, member.name, uid, member.priority, 0.0, DEFAULT_GRACE_SECONDS, terminating=False, fixed=False
-    )
+    return membership[1].as_victim(0.0) if membership is not None else None
 
 
 def reservation_of(

@@ -26,6 +26,7 @@ class LedgerEntry:
 
     ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record. ``created_there``: the
     pod was created with its node, so no scheduler placed it. ``numa``: what the kubelet aligns to NUMA nodes.
+    ``waiting`` describes an assumed pod whose bind waits for volumes: it can give up its room without an eviction.
     """
 
     node: str
@@ -38,6 +39,7 @@ class LedgerEntry:
     devices: tuple[int, ...] = ()
     created_there: bool = False
     numa: NumaRequest | None = None
+    waiting: VictimInfo | None = None
 
     def amount(self, column: int) -> int:
         """Return the amount that the pod holds of one resource."""
@@ -146,11 +148,24 @@ class Ledger:
         entry = self._entries[occupant.uid]
         if entry.occupant == occupant:
             return False
-        self._count(entry.occupant, -1)
-        entry.occupant = occupant
+        self._count(entry, -1)
+        entry.occupant, entry.waiting = occupant, None
         self.occupied += 1
-        self._count(occupant, 1)
+        self._count(entry, 1)
         return True
+
+    def wait(self, uid: str, waiting: VictimInfo | None) -> None:
+        """Record that the bind of an assumed pod waits for volumes, or with None that it waits no more."""
+        entry = self._entries[uid]
+        self._count(entry, -1)
+        entry.waiting = waiting
+        self.occupied += 1
+        self._count(entry, 1)
+
+    def waits(self, uid: str) -> bool:
+        """Return whether the bind of an assumed pod waits for volumes."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.waiting is not None
 
     def release(self, uid: str) -> LedgerEntry | None:
         """Release what a pod holds; return its entry."""
@@ -158,7 +173,7 @@ class Ledger:
         if entry is None:
             return None
         self.changes += 1
-        self._count(entry.occupant, -1)
+        self._count(entry, -1)
         size = entry.amount(GPU)
         self.sizes[size] -= 1
         if not self.sizes[size]:
@@ -199,7 +214,8 @@ class Ledger:
         if row is not None:
             self._charge(entry, row)
 
-    def _count(self, occupant: VictimInfo | None, change: int) -> None:
+    def _count(self, entry: LedgerEntry, change: int) -> None:
+        occupant = entry.occupant or entry.waiting
         if occupant is not None and not occupant.fixed:
             self.priorities[occupant.priority] += change
             if not self.priorities[occupant.priority]:

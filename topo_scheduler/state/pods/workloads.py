@@ -12,6 +12,7 @@ from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_groups import Disruption, PodGroup
 from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, VictimInfo
 from topo_scheduler.state.statistics.run_times import RunKey
 
 MAX_LOST_RANKS: Final = 64
@@ -98,6 +99,13 @@ class Member:
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    def as_victim(self, started: float) -> VictimInfo:
+        """Return the victim information of a pod that is not bound yet. ``started`` is in seconds since the epoch."""
+        grace = DEFAULT_GRACE_SECONDS
+        return VictimInfo(
+            self.namespace, self.name, self.uid, self.priority, started, grace, terminating=False, fixed=False
+        )
 
 
 @dataclass(frozen=True, slots=True)
