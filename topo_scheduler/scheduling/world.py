@@ -30,6 +30,7 @@ from topo_scheduler.scheduling.intake.device_claims import named_claims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import TermSelector
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
+from topo_scheduler.scheduling.rules.neighbour_changes import NeighbourChanges
 from topo_scheduler.state.devices.inventory import DeviceChanges, DeviceInventory
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.ledger.ledger import Ledger, LedgerEntry
@@ -552,17 +553,17 @@ class World:
 
     # ------------------------------------------------------------ improvements
 
-    def take_neighbours(self) -> tuple[bool, bool]:
-        """Return whether pods came or went since the last call, and whether one may have required anti-affinity.
+    def take_neighbours(self) -> NeighbourChanges:
+        """Return the pods that came or went since the last call.
 
-        Both are true if such a pod is in other domains now, because the labels of its node changed.
+        Anything may have changed if a pod with anti-affinity is in other domains now, as its node's labels changed.
         """
         before, self._neighbours_at = self._neighbours_at, self.around.position
         moved, self._repelling_moved = self._repelling_moved, False
         fresh = self.pod_index.since(before[0])
         if fresh is None or moved or before[1] != self._neighbours_at[1]:
-            return True, True
-        return before != self._neighbours_at, any(profile.repels for _, profile, _ in fresh)
+            return NeighbourChanges(self.around, (), anything=True)
+        return NeighbourChanges(self.around, fresh)
 
     def improve_all(self) -> None:
         """Record that any placement may have become possible, because the configuration changed."""

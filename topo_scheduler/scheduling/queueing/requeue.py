@@ -96,7 +96,7 @@ class Requeuer:
     def wake(self, now: float) -> None:
         """Activate the workloads that events since the last step may help."""
         rows, rules_changed = self._world.take_improved()
-        arrived, repelling = self._world.take_neighbours()
+        neighbours = self._world.take_neighbours()
         claims, stored = self._world.around.storage.take_changes()
         sharing = self._attempts.sharing
         fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred(now)
@@ -104,7 +104,7 @@ class Requeuer:
         if self._is_late:
             self._late_rows.update(rows)
             self._check_postponed(now)
-        if not (rows or rules_changed or arrived or claims or stored or fallen or victims_changed or freed):
+        if not (rows or rules_changed or neighbours or claims or stored or fallen or victims_changed or freed):
             return
         index = np.array(rows, np.int64)
         if len(index):
@@ -119,9 +119,10 @@ class Requeuer:
                 continue
             set_aside = workload.set_aside
             # A node that changed may also close or open others, by its domains.
-            arrived_nearby = (arrived or rules_changed) and set_aside.depends_on_pods
+            elsewhere = rules_changed and set_aside.depends_on_pods
             links_freed = freed and workload.gang and any(cls.bandwidth for cls in set_aside.classes)
-            if repelling or arrived_nearby or links_freed or workload.namespace in fallen:
+            nearby = elsewhere or (neighbours and neighbours.may_help(workload))
+            if nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
                 continue
             if (claims or stored) and any(concerned(cls, claims, stored) for cls in set_aside.classes):
