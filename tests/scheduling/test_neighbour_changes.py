@@ -88,10 +88,10 @@ def test_a_pod_comes_to_those_that_it_waited_for() -> None:
     d = nodes()
     pod = pending("affinity")
     d.run(pod)
-    assert not pod.spec.node_name
+    assert not d.where(pod)
     d.apply(make_pod("db", gpus=1, labels={"app": "db"}, node="n1", scheduler="another"))
     d.settle()
-    assert pod.spec.node_name == "n1"
+    assert d.where(pod) == {"waits": "n1"}
 
 
 def test_the_end_of_a_pod_helps_those_that_it_kept_away_and_no_others() -> None:
@@ -102,11 +102,11 @@ def test_the_end_of_a_pod_helps_those_that_it_kept_away_and_no_others() -> None:
     kept = make_pod("kept", gpus=1, labels={"app": "waits"})
     large = make_pod("large", gpus=9, labels={"app": "web"})
     d.run(kept, large)
-    assert not kept.spec.node_name
+    assert not d.where(kept)
     d.delete(repels)
     d.forget()
     d.settle()
-    assert kept.spec.node_name == "n0"
+    assert d.where(kept) == {"kept": "n0"}
     assert not any(decision.name == "default/large" for decision in d.decisions())
 
 
@@ -123,3 +123,30 @@ def test_claims_that_are_not_bound_have_no_pod_tried_again_when_others_come(made
     assert tried(d, pod) == 0
     d.delete(other)
     assert tried(d, pod) == 0
+
+
+@pytest.mark.unrecorded
+def test_no_pod_is_searched_for_that_might_give_way_to_one_without_its_claim() -> None:
+    d = StorageDriver(zoned("a", "a"))
+    d.engine.budgets_known()
+    pod = using("data", name="waits")
+    pod.spec.priority = 5
+    d.run(pod)
+    d.run(make_pod("lower", gpus=1))
+    d.forget()
+    for _ in range(30):
+        d.step(1.0)
+    assert tried(d, pod) == 0
+    d.run(make_pod("lower too", gpus=1))
+    assert all(decision.name != "default/waits" for decision in d.decisions())
+
+
+@pytest.mark.unrecorded
+def test_a_gang_is_tried_again_once_its_claims_are_there() -> None:
+    d = StorageDriver(zoned("a", "a"))
+    members = [using(f"c{number}", name=f"g-{number}", gpus=8, gang=2, created=number) for number in range(2)]
+    d.run(*members)
+    assert not d.where(*members)
+    d.tell(claim("c0"), claim("c1"))
+    d.settle()
+    assert len(d.where(*members)) == 2

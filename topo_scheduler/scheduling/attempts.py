@@ -380,7 +380,7 @@ class Attempts:
             reasons = node_reasons(self.planner, ask, layout)
         except ClaimError as error:
             # The claim error is the only reason: no node and no domain was checked.
-            return KnownFailure(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
+            return KnownFailure(stamp, "", {str(error): len(self.planner.nodes)}, (), False)
         compute_domain = compute_domain_sentence(self.planner.around, [cls for cls, _ in ask.groups])
         text = " ".join(filter(None, (sentence(self.planner, ask, layout, failure), compute_domain)))
         return KnownFailure(stamp, text, reasons, domains, failure.rule is not None)
