@@ -13,6 +13,7 @@ from topo_scheduler.api.selectors import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
+from topo_scheduler.scheduling.rules import neighbour_changes
 
 HOST = "kubernetes.io/hostname"
 
@@ -108,6 +109,16 @@ def test_the_end_of_a_pod_helps_those_that_it_kept_away_and_no_others() -> None:
     d.settle()
     assert d.where(kept) == {"kept": "n0"}
     assert not any(decision.name == "default/large" for decision in d.decisions())
+
+
+@pytest.mark.unrecorded
+def test_too_many_constraints_to_compare_have_their_pods_tried_in_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbour_changes, "MAX_COMPARISONS", 1)
+    d = nodes()
+    pod = pending("affinity")
+    d.run(pod)
+    d.apply(make_pod("other", gpus=1, labels={"app": "web"}, node="n1", scheduler="another"))
+    assert tried(d, pod) == 1
 
 
 @pytest.mark.unrecorded

@@ -12,8 +12,8 @@ from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import Change, Profile
 from topo_scheduler.state.pods.workloads import Workload
 
-MAX_PROFILES: Final = 64
-"""Kinds of pods that came or went in one step, up to which each pending pod is compared with them."""
+MAX_COMPARISONS: Final = 4_000
+"""Comparisons of a constraint with a pod in one step, some 20 ms. Beyond it, pods are tried again in their turn."""
 
 
 class NeighbourChanges:
@@ -25,7 +25,8 @@ class NeighbourChanges:
         self._departed = {
             id(profile): profile for _, profile, change in changes if change < 0 and profile.repels
         }  # only a departure ends the anti-affinity of a pod
-        self.anything = anything or len(self._profiles) > MAX_PROFILES
+        self.anything = anything
+        self._comparisons = 0
         self._known: dict[int, bool] = {}
         """By id of constraints or of a profile, whether the changes may help. The pods of a gang share these."""
 
@@ -38,8 +39,7 @@ class NeighbourChanges:
         Room that pods free does not count here.
         """
         if self.anything:
-            repelled = any(profile.repels for profile in self._profiles.values()) or not self._profiles
-            return repelled or workload.set_aside.depends_on_pods
+            return True
         if workload.set_aside.depends_on_pods and any(
             self._concern(cls.constraints) for cls in workload.set_aside.classes if cls.constraints is not None
         ):
@@ -49,10 +49,18 @@ class NeighbourChanges:
     def _concern(self, constraints: Constraints) -> bool:
         known = self._known.get(id(constraints))
         if known is None:
-            known = self._known[id(constraints)] = any(
+            terms = len(constraints.affinity) + len(constraints.anti_affinity) + len(constraints.spread)
+            known = self._known[id(constraints)] = self._exceeds(len(self._profiles) * (1 + terms)) or any(
                 self._matters(constraints, profile) for profile in self._profiles.values()
             )
         return known
+
+    def _exceeds(self, comparisons: int) -> bool:
+        """Return whether so many comparisons are too many; if not, they are charged."""
+        if self._comparisons + comparisons > MAX_COMPARISONS:
+            return True
+        self._comparisons += comparisons
+        return False
 
     def _matters(self, constraints: Constraints, profile: Profile) -> bool:
         context = self._context
@@ -73,7 +81,8 @@ class NeighbourChanges:
             return True
         known = self._known.get(id(profile))
         if known is None:
-            known = self._known[id(profile)] = any(
+            terms = sum(len(other.repels) for other in self._departed.values())
+            known = self._known[id(profile)] = self._exceeds(terms) or any(
                 self._context.applies(term, profile) for other in self._departed.values() for term in other.repels
             )
         return known
