@@ -1,11 +1,15 @@
 """From victims with devices to a pod that has them: evicted, ended, deallocated, and only then bound."""
 
 import msgspec
+import pytest
 
 from tests.helpers import make_pod
-from tests.scheduling.device_driver import asking, nodes_of
+from tests.scheduling.device_driver import DRIVER, DeviceDriver, Json, asking, nodes_of, slice_of
+from tests.scheduling.driver import fabric
 from tests.scheduling.preempted_claims import deallocate, end, ready, running
+from topo_scheduler.api.devices import ResourceSlice
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.devices.node_devices import PROMISED
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate
 
 
@@ -161,6 +165,54 @@ def test_a_shared_claim_whose_users_are_all_evicted_is_free_once_it_is_deallocat
     d.put_claim(msgspec.structs.replace(claim, status=type(claim.status)()))
     d.settle()
     assert urgent.spec.node_name
+
+
+def contended(kind: str) -> DeviceDriver:
+    """Return a driver of one node, where one claim leaves nothing for others: of its device, or of what it consumes."""
+    part = {"counterSet": "set", "counters": {"memory": {"value": "8"}}}
+    kinds: dict[str, Json] = {
+        "whole": {},
+        "share": {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8"}}},
+        "partition": {"consumesCounters": [part]},
+    }
+    d = DeviceDriver(fabric({"s1/l1": 1}, gpus=0), 1 + (kind == "partition"), synced=False, **kinds[kind])
+    if kind == "partition":
+        pool = {"name": "s1-l1-1", "generation": 2, "resourceSliceCount": 2}
+        counters = [{"name": "set", "counters": part["counters"]}]
+        spec = {"driver": DRIVER, "nodeName": "s1-l1-1", "pool": pool, "sharedCounters": counters}
+        devices = slice_of("s1-l1-1", 2, generation=2, **kinds[kind])
+        devices.spec.pool.resource_slice_count = 2
+        d.slices(devices, msgspec.convert({"metadata": {"name": "counters"}, "spec": spec}, ResourceSlice))
+    d.sync()
+    d.engine.budgets_known()
+    return d
+
+
+@pytest.mark.parametrize("kind", ["whole", "share", "partition"])
+def test_a_claim_that_a_pod_waits_for_gets_no_further_pods_of_lower_priority(kind: str) -> None:
+    """Otherwise a controller that makes the victims anew holds up the pod of higher priority for ever."""
+    d = contended(kind)
+    d.claim("shared", asking(1))
+    lows = [d.sharing(make_pod(f"low-{number}"), "shared") for number in range(2)]
+    d.run(*lows)
+    urgent = d.pod("urgent", asking(1), priority=10)
+    d.apply(urgent)
+    d.step(1)
+    assert d.preempted() == ["low-0", "low-1"]
+    others = [d.sharing(make_pod(f"other-{number}", priority=number), "shared") for number in (0, 10)]
+    d.apply(*others)
+    d.settle(1)
+    assert not nodes_of(others)
+    assert all(any(PROMISED in text for text in d.told(pod)) for pod in others)
+    d.evict(*lows)
+    claim = d.claims["default", "shared"]
+    d.put_claim(msgspec.structs.replace(claim, status=type(claim.status)()))
+    d.settle()
+    assert urgent.spec.node_name
+    d.delete(urgent)
+    deallocate(d, urgent)
+    d.settle(1)
+    assert nodes_of(others) == 2 * ["s1-l1-1"]
 
 
 def test_a_refused_eviction_leads_to_other_victims_with_devices() -> None:

@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.devices.pod_count import count_pods, used_of
 from topo_scheduler.scheduling.devices.selectors import Selectors
 from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
+from topo_scheduler.state.devices.overdrawn import is_overdrawn
 from topo_scheduler.state.devices.pod_claims import PodClaim, without
 from topo_scheduler.state.devices.pool_layout import layout_key, layout_of
 from topo_scheduler.state.devices.pools import NodeScope, Pool, PoolLayout, gather_pools
@@ -71,6 +72,7 @@ class NodeFit:
     lost: CapacityLoss = NO_LOSS
 
 
+PROMISED: Final = "the devices of a ResourceClaim that it shares are for a pod that has waited for them"
 _UNLIMITED: Final = NodeFit(NO_LIMIT, NO_LIMIT)
 
 
@@ -224,6 +226,17 @@ class NodeDevices:
         """Return whether pods on a node can use the devices of an allocation."""
         selector = allocation.node_selector
         return selector is None or self._is_in(NodeScope(selector=selector), row)
+
+    def _is_promised(self, allocation: Allocation) -> bool:
+        """Return whether pods that are nominated, or whose nodes are reserved, wait for devices of an allocation.
+
+        Kubernetes deallocates a claim only once no pod uses it: another pod that shares it would hold that up.
+        """
+        inventory = self.inventory
+        return bool(inventory.nominated) and any(
+            (part is None and device in inventory.nominated) or is_overdrawn(inventory, device)
+            for device, part in inventory.devices_of_allocation(allocation).items()
+        )
 
     def allocations_of(self, claims: PodClaims) -> tuple[Allocation | None, ...]:
         """Return the allocations of claims that other pods may use too."""
@@ -442,6 +455,8 @@ class NodeDevices:
             fit = fits.known[key] = NodeFit(
                 now, max(now, empty), reason="" if now else reason, shortage=lack, lost=lost
             )
+        if any(map(self._is_promised, wanted.allocations)):
+            return replace(fit, now=0, reason=PROMISED)
         return fit
 
     def _fit_empty(self, fits: _Fits, key: object, candidates: DeviceCandidates, wanted: _Wanted) -> int:

@@ -396,6 +396,11 @@ class DeviceInventory:
         """Whether any device is in use, or nominated."""
         return bool(self._users or self._nominated)
 
+    @property
+    def nominated(self) -> Container[DeviceId]:
+        """Devices that pods wait for, as far as they count in the present attempt; false if there are none."""
+        return self._nominated.keys()
+
     def use_of(self, devices: Iterable[DeviceId]) -> DevicesInUse:
         """Return which of some devices are in use, by allocated or held claims."""
         return self._use_without(devices, ())
