@@ -21,9 +21,10 @@ KEY = ("default", "c")
 CHOSEN = Allocation(DeviceAllocation([AllocatedDevice("gpus", "gpu.example.com", "n1", "gpu-3")]))
 
 
-def made(w: World, **changed: Any) -> AllocateClaim:
+def made(w: World, spec: Json | None = None, **changed: Any) -> AllocateClaim:
     """A claim, and the write that allocates it."""
-    claim = w.server.store.create(CLAIMS, {"metadata": {"name": "c", "finalizers": ["a/b"]}, "spec": {}}, "default")
+    new = {"metadata": {"name": "c", "finalizers": ["a/b"]}, "spec": spec or {}}
+    claim = w.server.store.create(CLAIMS, new, "default")
     meta = claim["metadata"]
     write: dict[str, Any] = {
         "key": KEY,
@@ -62,6 +63,16 @@ async def test_a_claim_is_protected_then_allocated_and_reserved() -> None:
         assert now(w)["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
         ((_, claim),) = done.done
         assert claim.metadata.resource_version == now(w)["metadata"]["resourceVersion"]
+
+
+@virtual_time
+async def test_a_claim_without_requests_is_allocated() -> None:
+    """The API server writes null for an empty list of them."""
+    async with world() as w:
+        done = await ClaimWriter(w.client).write([made(w, {"devices": {"requests": None}})])
+        assert done.problem == ""
+        ((_, claim),) = done.done
+        assert claim.spec.devices.requests == []
 
 
 @virtual_time

@@ -12,7 +12,7 @@ import yaml
 from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.kube.reading.decoding import without_nulls
+from topo_scheduler.kube.connection.odd_json import without_nulls
 from topo_scheduler.kube.reading.storage import store_sinks
 from topo_scheduler.scheduling.intake.device_claims import device_claims
 from topo_scheduler.scheduling.rules.feasible import Nominated, reasons

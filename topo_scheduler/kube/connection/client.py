@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -41,7 +41,7 @@ from topo_scheduler.kube.connection.errors import (
     is_missing,
 )
 from topo_scheduler.kube.connection.fence import Fence, FencedBody
-from topo_scheduler.kube.connection.odd_json import REFUSED, decoded
+from topo_scheduler.kube.connection.odd_json import REFUSED, decode_object, decoded
 from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.server_clock import ServerClock
 from topo_scheduler.kube.connection.transport import Connection, Transport
@@ -433,7 +433,7 @@ def names_kind(answer: bytes) -> bool:
 def decode(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:
     """Decode an answer; raises ``Undecodable``."""
     try:
-        return decoded(decoder.decode, answer)
+        return decoded(partial(decode_object, decoder), answer)
     except REFUSED as error:
         raise Undecodable(f"{error} (in an answer of {len(answer)} bytes)") from error
 

@@ -6,7 +6,7 @@ halves of surrogate pairs. Unless they are read nevertheless, one object keeps a
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ MAX_DEPTH: Final = 128
 """Levels of arrays and objects that are kept. Objects with readers have about 20, those of a list two more."""
 REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoders raise for such JSON, and for what is none."""
+_anything: Final = msgspec.json.Decoder()
 _CHUNK_BYTES: Final = 1024 * 1024
 """Bytes that are scanned at a time: the arrays have several times as many."""
 _QUOTE, _BACKSLASH, _BRACKET, _U, _D = b'"\\{ud'
@@ -40,6 +41,31 @@ def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
         raise
     except REFUSED:
         return decode(readable(text))
+
+
+def decode_object(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
+    """Decode an object and treat nulls as absent: API servers write null for some empty lists.
+
+    Examples are ``names`` of a node's images, ``drivers`` of a CSINode, and ``requests`` of a ResourceClaim.
+
+    Raises:
+        DecodeError: it is no JSON, or does not fit for another reason.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        bare = without_nulls(_anything.decode(raw))
+        return decoder.decode(msgspec.json.encode(bare))
+
+
+def without_nulls(value: Any) -> Any:
+    """Return JSON without the fields that are null."""
+    if isinstance(value, dict):
+        return {name: without_nulls(field) for name, field in value.items() if field is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
 
 
 def readable(text: bytes) -> bytes:

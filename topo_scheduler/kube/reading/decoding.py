@@ -1,9 +1,8 @@
 """Decode the bytes of a list page or a watch line to structs; one bad object does not affect the others.
 
 Usually one typed pass over the bytes suffices. If it fails, the codec splits the input into raw items and decodes
-each one. An item that still fails is returned as :class:`Bad`, never raised. A null is read as an absent field, as
-Go reads it: API servers write null for empty lists. What API servers take and decoders refuse is read as Go reads it,
-too: see `odd_json`. Input that is not JSON at all (truncated, or an HTML page) raises ``Undecodable``.
+each one. An item that still fails is returned as :class:`Bad`, never raised. Nulls, and what API servers take but
+decoders refuse, are read as Go reads them: see `odd_json`. Input that is not JSON at all (truncated, or an HTML page) raises ``Undecodable``.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject, Status
 from topo_scheduler.kube.connection.errors import Undecodable
-from topo_scheduler.kube.connection.odd_json import REFUSED, decoded, readable
+from topo_scheduler.kube.connection.odd_json import REFUSED, decode_object, decoded, readable
 from topo_scheduler.kube.connection.resources import Object, Resource
 
 T = TypeVar("T", bound=Object)
@@ -187,29 +186,6 @@ class Codec(Generic[T]):
         return item
 
 
-def decode_object(decoder: msgspec.json.Decoder[Item], raw: bytes | msgspec.Raw) -> Item:
-    """Decode an object and treat nulls as absent: ``names`` of a node's images, ``drivers`` of a CSINode.
-
-    Raises:
-        DecodeError: it is no JSON, or does not fit for another reason.
-        RecursionError: it is nested too deeply.
-    """
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError:
-        bare = without_nulls(_anything.decode(raw))
-        return decoder.decode(msgspec.json.encode(bare))
-
-
-def without_nulls(value: Any) -> Any:
-    """Return JSON without the fields that are null."""
-    if isinstance(value, dict):
-        return {name: without_nulls(field) for name, field in value.items() if field is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
-
-
 def _metadata_of(raw: msgspec.Raw) -> ObjectMeta | None:
     try:
         return _partial.decode(raw).metadata
@@ -227,7 +203,6 @@ def _bytes(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw:
     return raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(b"{}")
 
 
-_anything = msgspec.json.Decoder()
 _raw_page = msgspec.json.Decoder(_ListPage[msgspec.Raw])
 _raw_event = msgspec.json.Decoder(_WatchEvent[msgspec.Raw])
 _partial = msgspec.json.Decoder(PartialObject)
