@@ -5,6 +5,7 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, driver, nodes_of, slice_of, taken
+from tests.scheduling.driver import gang
 from topo_scheduler.api.devices import ResourceClaim, ResourceSlice
 from topo_scheduler.api.objects import Pod, PodResourceClaim
 from topo_scheduler.api.selectors import NodeSelector, NodeSelectorTerm, Requirement
@@ -59,6 +60,30 @@ def test_after_a_restart_too_and_for_pods_that_come_later() -> None:
     d.run(*pods)
     d.settle(60)
     assert nodes_of(pods) == 3 * ["s1-l1-2"]
+
+
+@pytest.mark.parametrize(("reserved", "size"), [(0, 257), (253, 4)])
+def test_a_gang_that_is_too_large_to_share_a_claim_is_refused_and_evicts_no_pod(reserved: int, size: int) -> None:
+    """Kubernetes reserves a claim for 256 pods. Those beyond would take back the decision, after the evictions."""
+    d = driver({"s1/l1": 1})
+    d.engine.budgets_known()
+    low = make_pod("low", cpu="60")
+    d.run(low)
+    sharing(d, 0)
+    claim = on_first(d, admin=False)
+    claim.status.reserved_for = [consumer(f"other-{number}", f"uid-{number}") for number in range(reserved)]
+    d.put_claim(claim)
+    members = [d.sharing(pod, "shared") for pod in gang(size, gpus=0)]
+    for pod in members:
+        pod.spec.priority, pod.spec.containers[0].resources.requests["cpu"] = 10, "100m"
+    d.run(*members)
+    assert not nodes_of(members)
+    assert d.preempted() == []
+    told = f'{size} pending pods share resourceclaim "shared", which Kubernetes can reserve for {256 - reserved} more'
+    assert any(told in text for text in d.told(members[0]))
+    d.put_claim(msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=[])))
+    d.settle(60)
+    assert len(nodes_of(members)) == (size if size < 256 else 0)
 
 
 def test_devices_that_another_pod_runs_with_stay() -> None:

@@ -27,6 +27,7 @@ class DeviceClaims:
     Attributes:
         claims: what each asks for, as part of the pod's class.
         keys: their namespaces and names, in the same order.
+        room: for how many more pods, this one included, each claim can be reserved that other pods may use too.
         problem: what the pod waits for, or why it can't be placed; empty if nothing.
         unmade: the problem is only that claims of templates do not exist yet.
         stale: allocations from a decision that was not carried out, which are taken back first.
@@ -36,6 +37,7 @@ class DeviceClaims:
 
     claims: tuple[PodClaim, ...] = ()
     keys: tuple[ClaimKey, ...] = ()
+    room: dict[ClaimKey, int] = field(default_factory=dict)
     problem: str = ""
     unmade: bool = False
     stale: list[ClaimWrite] = field(default_factory=list)
@@ -144,7 +146,10 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
         return f'waiting until the devices of resourceclaim "{name}" are released, which an earlier decision chose'
     if claim.metadata.deletion_timestamp is not None:
         return f'resourceclaim "{name}" is being deleted'
-    if not _may_reserve(pod, claim):
+    if not generated:
+        reserved = sum(entry.uid != pod.metadata.uid for entry in claim.status.reserved_for)
+        read.room[key] = MAX_CONSUMER_PODS - reserved
+    if read.room.get(key, 1) < 1:
         return f'resourceclaim "{name}" is reserved for {MAX_CONSUMER_PODS} pods already, which is the most'
     if generated and entry.resource_claim_template_name and (domain := compute_domain_of(claim.spec)):
         read.compute_domains[entry.resource_claim_template_name] = domain
@@ -153,11 +158,6 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
     read.claims = (*read.claims, PodClaim(encoded(claim.spec), None if of_its_own else key))
     read.keys = (*read.keys, key)
     return ""
-
-
-def _may_reserve(pod: Pod, claim: ResourceClaim) -> bool:
-    reserved = claim.status.reserved_for
-    return len(reserved) < MAX_CONSUMER_PODS or any(entry.uid == pod.metadata.uid for entry in reserved)
 
 
 def _is_stale(pod: Pod, claim: ResourceClaim, key: ClaimKey, inventory: DeviceInventory, *, generated: bool) -> bool:

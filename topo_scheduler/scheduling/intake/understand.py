@@ -240,6 +240,7 @@ def understand(
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         claims=devices.keys,
+        claim_room=devices.room if workload.gang else {},  # a single pod has a problem if there is none
         mappings=devices.mappings,
         expected_seconds=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
         deadline=deadline,

@@ -14,8 +14,8 @@ import msgspec
 import yaml
 
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.kube.connection.resources import Object
 from topo_scheduler.kube.connection.odd_json import decode_object
+from topo_scheduler.kube.connection.resources import Object
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.cases.tables import read_text, wrong
 

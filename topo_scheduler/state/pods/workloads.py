@@ -1,5 +1,6 @@
 """Workloads: groups of pods that the scheduler places together."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -56,6 +57,8 @@ class Member:
     charged_gpus: int = 0
     claims: tuple[ClaimKey, ...] = ()
     """Its claims of devices, in the order of those of its class."""
+    claim_room: Mapping[ClaimKey, int] = field(default_factory=dict)
+    """For how many more pods those of them can be reserved that its gang may share."""
     mappings: tuple[RequestMapping, ...] = ()
     """Which container gets which request of the claim for its extended resources."""
     stage: Stage = Stage.PENDING
@@ -395,9 +398,19 @@ class Workload:
     def problem(self) -> str:
         """Why the workload can't be placed even on free nodes; empty when it can."""
         pending = self.at(Stage.PENDING)
+        sharing: Counter[ClaimKey] = Counter()
+        room: dict[ClaimKey, int] = {}
         for member in pending:
             if member.problem:
                 return f"pod {member.key}: {member.problem}"
+            if member.claim_room:
+                sharing.update(member.claim_room.keys())
+                room.update(member.claim_room)
+        if excess := next((key for key, count in sharing.items() if count > room[key]), None):
+            return (
+                f'{sharing[excess]} pending pods share resourceclaim "{excess[1]}", which Kubernetes can reserve for'
+                f" {room[excess]} more; share several claims among them, or use a template"
+            )
         # Equal classes are mostly one object, and comparing classes is slow.
         if len(pending) > MAX_CLASSES and len({id(member.cls) for member in pending}) > MAX_CLASSES:
             classes = len({member.cls for member in pending})
