@@ -116,23 +116,40 @@ def test_a_driver_that_taints_most_pools_is_not_believed() -> None:
     assert evicted(d.step(1)) == ["p"], "one of four may be broken"
 
 
-def test_evictions_keep_to_the_limits_of_recovery() -> None:
-    d = ExtendedDriver([*fabric({"s1/l1": 8}, gpus=0), *(make_node(f"idle-{n}", "s1/l1", gpus=0) for n in range(8))])
-    pods = [make_pod(f"p{number}", gpus=8) for number in range(8)]
+def tainted(limit: str, *namespaces: str) -> tuple[ExtendedDriver, list[Pod]]:
+    """Return a driver with a limit of 3, on whose tainted nodes pods of these namespaces run."""
+    count = len(namespaces)
+    nodes = [*fabric({"s1/l1": count}, gpus=0), *(make_node(f"idle-{n}", "s1/l1", gpus=0) for n in range(count))]
+    d = ExtendedDriver(nodes)
+    pods = [make_pod(f"p{number}", gpus=8, namespace=namespace) for number, namespace in enumerate(namespaces)]
     d.run(*pods)
     topology = d.engine.config.topology
     recovery = topology.spec.recovery
-    limits = recovery.limits.model_copy(update={"at_once": 3})
+    limits = recovery.limits.model_copy(update={limit: 3})
     spec = topology.spec.model_copy(update={"recovery": recovery.model_copy(update={"limits": limits})})
     d.engine.configure(Configuration(d.engine.config.scheduler, topology.model_copy(update={"spec": spec})))
     for pod in pods:
         taint(d, pod.spec.node_name)
     d.step()
+    return d, pods
+
+
+def test_evictions_keep_to_the_limits_of_recovery() -> None:
+    d, pods = tainted("at_once", *8 * ["default"])
     first = evicted(d.step(DEBOUNCE))
     assert len(first) == 3
     assert evicted(d.step(5)) == []
     d.delete(*(pod for pod in pods if pod.metadata.name in first))
     assert len(evicted(d.step(1))) == 3
+
+
+@pytest.mark.parametrize("limit", ["at_once", "per_hour"])
+def test_pods_that_stay_keep_none_of_another_namespace_from_being_evicted(limit: str) -> None:
+    """A budget may protect them for ever."""
+    d, _ = tainted(limit, *6 * ["default"], "other")
+    first = evicted(d.step(DEBOUNCE))
+    assert "p6" in first
+    assert len(first) == 4, "the limit, and the share of the other namespace"
 
 
 def test_a_slice_of_an_older_generation_does_not_count() -> None:

@@ -2,7 +2,8 @@
 
 Usually one typed pass over the bytes suffices. If it fails, the codec splits the input into raw items and decodes
 each one. An item that still fails is returned as :class:`Bad`, never raised. Nulls, and what API servers take but
-decoders refuse, are read as Go reads them: see `odd_json`. Input that is not JSON at all (truncated, or an HTML page) raises ``Undecodable``.
+decoders refuse, are read as Go reads them: see `odd_json`. Input that is not JSON at all (truncated, or an HTML page)
+raises ``Undecodable``.
 """
 
 from collections.abc import Callable, Iterator

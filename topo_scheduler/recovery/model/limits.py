@@ -8,13 +8,14 @@ seats.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.scheduling.limit_shares import is_within_share
 
 HOUR_SECONDS: Final = 3600.0
 
@@ -75,20 +76,6 @@ class MigrationLimits:
         ):
             return ""
         return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
-
-
-def is_within_share(namespace: str, counts: Mapping[str, int], wanted: int, limit: int) -> bool:
-    """Return whether a namespace stays within an equal share of a limit of all namespaces together.
-
-    Users may create any number of Migrations, and let them never end, or delete each as soon as it has begun.
-
-    Args:
-        namespace: the namespace.
-        counts: what counts already, by namespace.
-        wanted: what the namespace wants in addition.
-        limit: the limit.
-    """
-    return counts.get(namespace, 0) + wanted <= max(1, limit // len(counts.keys() | {namespace}))
 
 
 def _by_namespace(migration: Migration, others: Iterable[str]) -> Counter[str]:

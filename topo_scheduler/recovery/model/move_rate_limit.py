@@ -8,8 +8,8 @@ from topo_scheduler.api.migrations import Migration, MigrationStatus, Move, Phas
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.limits import is_within_share
 from topo_scheduler.recovery.model.seating import MovingPod
+from topo_scheduler.scheduling.limit_shares import is_within_share
 
 HOUR_SECONDS: Final = 3600.0
 REMEMBERED_WORKLOADS: Final = 64

@@ -19,6 +19,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.devices.claim_query import is_tolerated
 from topo_scheduler.scheduling.instructions import EmitEvent, EvictTainted, Instruction, LogWarning, PodRef
+from topo_scheduler.scheduling.limit_shares import is_within_share
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 from topo_scheduler.state.devices.pools import DeviceId
@@ -53,7 +54,8 @@ class DeviceTaints:
         self._first_seen: dict[tuple[DeviceId, str, str], float] = {}
         self._requested: dict[str, tuple[str, float]] = {}
         """Pods whose eviction was requested: their namespace, and when."""
-        self._recent: deque[float] = deque()
+        self._recent: deque[tuple[float, str]] = deque()
+        """When evictions began, and the namespaces of their pods."""
         self._changes = -1
         self._next: float | None = None
         self._held = ""
@@ -91,29 +93,34 @@ class DeviceTaints:
         return [*out, *self._evict(ripe, now)]
 
     def _evict(self, ripe: Sequence[_Affected], now: float) -> Iterator[Instruction]:
-        limits = self._spec.limits
-        while self._recent and self._recent[0] <= now - HOUR_SECONDS:
+        while self._recent and self._recent[0][0] <= now - HOUR_SECONDS:
             self._recent.popleft()
-        in_namespaces = Counter(namespace for namespace, _ in self._requested.values())
+        requested = Counter(namespace for namespace, _ in self._requested.values())
+        recent = Counter(namespace for _, namespace in self._recent)
         for item in ripe:
             known, namespace = self._requested.get(item.pod.uid), item.pod.namespace
             if known is not None and now < known[1] + RETRY_SECONDS:
                 continue
-            if known is None and (
-                len(self._requested) >= limits.at_once
-                or in_namespaces[namespace] >= limits.per_namespace
-                or len(self._recent) >= limits.per_hour
-            ):
+            if known is None and not self._may_begin(namespace, requested, recent):
                 continue
             what_follows = "the pod stays, as recovery.dryRun is set" if self._spec.dry_run else "the pod is evicted"
             text = f"device {'/'.join(item.device)} has the taint {_written(item.taint)}; {what_follows}"
             self._requested[item.pod.uid] = namespace, now
             if known is None:
-                self._recent.append(now)
-                in_namespaces[namespace] += 1
+                self._recent.append((now, namespace))
+                requested[namespace] += 1
+                recent[namespace] += 1
                 yield EmitEvent(item.pod, True, Reason.DEVICE_TAINTED, text)
             if not self._spec.dry_run:
                 yield EvictTainted(item.pod, text)
+
+    def _may_begin(self, namespace: str, requested: Counter[str], recent: Counter[str]) -> bool:
+        """Return whether the limits allow an eviction: budgets may protect the pods of one namespace for ever."""
+        limits = self._spec.limits
+        return requested[namespace] < limits.per_namespace and all(
+            counts.total() < limit or is_within_share(namespace, counts, 1, limit)
+            for counts, limit in ((requested, limits.at_once), (recent, limits.per_hour))
+        )
 
     # ------------------------------------------------------------ affected pods
 
