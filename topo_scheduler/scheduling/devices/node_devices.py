@@ -233,9 +233,14 @@ class NodeDevices:
         Kubernetes deallocates a claim only once no pod uses it: another pod that shares it would hold that up.
         """
         inventory = self.inventory
-        return bool(inventory.nominated) and any(
+        if not inventory.nominated:
+            return False
+        devices = inventory.devices_of_allocation(allocation)
+        slices = (item for pool in {device[:2] for device in devices} for item in inventory.slices_of_pool(pool))
+        charge(1 + len(devices) * sum(len(item.devices) for item in slices))
+        return any(
             (part is None and device in inventory.nominated) or is_overdrawn(inventory, device)
-            for device, part in inventory.devices_of_allocation(allocation).items()
+            for device, part in devices.items()
         )
 
     def allocations_of(self, claims: PodClaims) -> tuple[Allocation | None, ...]:

@@ -2,7 +2,6 @@
 
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.devices.pools import DeviceId
-from topo_scheduler.state.operation_budget import charge
 
 
 def is_overdrawn(inventory: DeviceInventory, device: DeviceId) -> bool:
@@ -11,7 +10,6 @@ def is_overdrawn(inventory: DeviceInventory, device: DeviceId) -> bool:
     What no slice publishes any more is not judged.
     """
     slices = inventory.slices_of_pool(device[:2])
-    charge(1 + sum(len(item.devices) for item in slices))
     generation = max((item.generation for item in slices), default=0)
     published = {
         published_device.id: published_device
