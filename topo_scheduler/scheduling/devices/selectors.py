@@ -125,20 +125,10 @@ def _names(selector: DeviceSelector | str) -> tuple[str, ...] | None:
 
 
 def _key(reads: tuple[str, ...] | None, device: pools.PublishedDevice) -> Hashable:
-    """Return a value that is equal for devices that get the same answer.
-
-    Versions and capacities are part of it whether or not they are read: one that is malformed makes the device
-    unreadable.
-    """
+    """Return a value that is equal for devices that get the same answer."""
     attributes = device.attributes
-    versions = [(name, value) for name, (kind, value) in attributes.items() if kind == "version"]
-    return (
-        device.id[0],
-        device.shared,
-        tuple(attributes.items()) if reads is None else tuple(map(attributes.get, reads)),
-        tuple(versions),
-        tuple([(name, item.total.text) for name, item in device.capacity.items()]),
-    )
+    read = tuple(attributes.items()) if reads is None else tuple(map(attributes.get, reads))
+    return device.id[0], device.shared, read, device.kind.readability
 
 
 def _evaluate(selector: DeviceSelector, device: pools.PublishedDevice) -> _Answer:

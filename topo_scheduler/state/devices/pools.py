@@ -94,6 +94,8 @@ class DeviceKind:
         binds_to_node: whether an allocation is for the chosen node although more nodes can use the device.
         binding_conditions: conditions that must become true before the pod is bound.
         binding_failure_conditions: conditions of which one means that they never will.
+        readability: versions and amounts of capacities as written. Selectors depend on them whether or not they read
+            them: a malformed one makes the device unreadable.
         unsupported: the field of such devices that the scheduler does not support, and the feature gate that it needs;
             empty if there is none. They are not allocated.
     """
@@ -109,6 +111,7 @@ class DeviceKind:
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] = ()
     unsupported: str = ""
+    readability: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

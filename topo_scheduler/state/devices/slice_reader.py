@@ -142,11 +142,16 @@ def _kind(entry: DeviceEntry, attributes: Mapping[str, AttributeValue], parts: S
     )
     # The kind keeps its parts, so no other part gets their addresses as long as the table has the kind.
     key = "kind", id(attributes), id(capacity), id(consumed[0]), of_entry
-    taints, shared, binds, binding, failing, unsupported = of_entry
     return parts.once(
-        key,
-        lambda: DeviceKind(attributes, capacity, *consumed, taints, shared, binds, binding, failing, unsupported),
+        key, lambda: DeviceKind(attributes, capacity, *consumed, *of_entry, _readability(attributes, capacity))
     )
+
+
+def _readability(
+    attributes: Mapping[str, AttributeValue], capacity: Mapping[str, Capacity]
+) -> tuple[tuple[str, object], ...]:
+    versions = ((name, value) for name, (kind, value) in attributes.items() if kind == "version")
+    return (*versions, *((name, item.total.text) for name, item in capacity.items()))
 
 
 def _unsupported(entry: DeviceEntry) -> str:
