@@ -227,23 +227,45 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
         assert (await ClaimWriter(w.client).write([write])).problem == ""
 
 
-@pytest.mark.parametrize(("seconds", "written", "took"), [(1.0, 5, 5.0), (9.0, 3, 27.0)])
+async def reserve(w: World, seconds: float, count: int, reserved: int = 0) -> tuple[list[str], float]:
+    """Reserve a claim for several pods, each write taking so long; return the problems, and how long it took."""
+    writer = ClaimWriter(w.client)
+    await writer.write([made(w)])
+    uid = now(w)["metadata"]["uid"]
+    known = tuple(consumer(f"r-{number}", f"uid-r-{number}") for number in range(reserved))
+    w.server.faults.add(Delay(seconds), verb="patch", resource="resourceclaims/status", times=None)
+    pods = [consumer(f"q-{number}", f"uid-{number}") for number in range(count)]
+    began = asyncio.get_running_loop().time()
+    results = await asyncio.gather(
+        *(writer.write([AllocateClaim(KEY, uid, "1", (), None, known, pod)]) for pod in pods)
+    )
+    assert not writer._turns
+    return [result.problem for result in results], asyncio.get_running_loop().time() - began
+
+
+@pytest.mark.parametrize("seconds", [0.1, 9.0])
 @virtual_time
-async def test_reservations_of_one_claim_are_written_one_after_the_other(
-    seconds: float, written: int, took: float
-) -> None:
+async def test_reservations_of_one_claim_that_wait_are_written_together(seconds: float) -> None:
+    """One by one, those of a large gang took longer than each may wait, so that it was taken back again and again."""
     async with world() as w:
-        writer = ClaimWriter(w.client)
-        await writer.write([made(w)])
-        uid = now(w)["metadata"]["uid"]
-        w.server.faults.add(Delay(seconds), verb="patch", resource="resourceclaims/status", times=None)
-        pods = [consumer(f"q-{number}", f"uid-{number}") for number in range(5)]
-        began = asyncio.get_running_loop().time()
-        results = await asyncio.gather(
-            *(writer.write([AllocateClaim(KEY, uid, "1", (), None, (), pod)]) for pod in pods)
-        )
-        assert asyncio.get_running_loop().time() - began == pytest.approx(took, abs=0.5)
-        assert len(now(w)["status"]["reservedFor"]) == 1 + written
-        late = 'resourceclaim "c" can\'t be written: reservations for other pods are being written'
-        assert [result.problem for result in results] == [""] * written + [late] * (5 - written)
-        assert not writer._turns
+        problems, took = await reserve(w, seconds, 250)
+        assert problems == [""] * 250
+        assert took == pytest.approx(2 * seconds, abs=0.5)
+        assert len(now(w)["status"]["reservedFor"]) == 251
+
+
+@virtual_time
+async def test_no_more_reservations_are_written_together_than_a_claim_can_have() -> None:
+    async with world() as w:
+        problems, took = await reserve(w, 1.0, 4, reserved=255)
+        assert problems == [""] * 4
+        assert took == pytest.approx(2.0, abs=0.5), "the first answer says how many there really are"
+
+
+@virtual_time
+async def test_reservations_do_not_wait_for_a_server_that_does_not_answer() -> None:
+    async with world() as w:
+        (first, *others), took = await reserve(w, 60.0, 3)
+        assert "Timeout: request did not complete" in first
+        assert set(others) == {'resourceclaim "c" can\'t be written: reservations for other pods are being written'}
+        assert took < 40

@@ -17,6 +17,8 @@ DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 """Finalizer without which Kubernetes never deallocates a claim."""
 MAX_RESULTS = 32
 """Devices that one claim may get."""
+MAX_CONSUMER_PODS = 256
+"""Pods for which Kubernetes lets one claim be reserved."""
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation, ``"true"`` on claims that a scheduler made for the extended resources of a pod."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"

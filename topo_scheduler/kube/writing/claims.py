@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
-from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
+from topo_scheduler.api.devices import DELETE_PROTECTION, MAX_CONSUMER_PODS, Allocation, Consumer, ResourceClaim
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
 from topo_scheduler.kube.connection.errors import ApiError, Conflict, KubeError, lacks_rights
 from topo_scheduler.kube.connection.fair_slots import FairSlots
@@ -32,16 +33,20 @@ from topo_scheduler.state.devices.inventory import ClaimKey
 WRITES_AHEAD_IN_FLIGHT: Final = 8
 """Concurrent writes of finalizers for pods that wait: few, so that they delay no allocation."""
 TURN_SECONDS: Final = 20.0
-"""How long, in seconds, a pod waits while reservations of the same claim for other pods are written."""
+"""How long, in seconds, a pod waits while a reservation of the same claim for other pods is written."""
 _RIGHT_TO_ALLOCATE: Final = 'requires resource="resourceclaims/binding"'
 
 
 @dataclass(slots=True)
 class _Turn:
-    """Reservations of one claim, which are written one after the other."""
+    """Reservations of one claim by uid of the pod: one write at a time, of all that wait then.
+
+    ``claim`` is the answer to the last write.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+    waiting: dict[str, AllocateClaim] = field(default_factory=dict)
+    claim: ResourceClaim | None = None
 
 
 class ClaimWriter:
@@ -74,8 +79,8 @@ class ClaimWriter:
 
     async def _allocate(self, write: AllocateClaim) -> ResourceClaim:
         if write.allocation is None:
-            async with self._turn(write.key):
-                return await self._requests.settle(write.key, lambda: self._reserve(write))
+            async with self._turn(write) as turn:
+                return await self._reserve_together(write, turn)
         claim: ResourceClaim | None = None  # as it is now, if it changed since the decision
         for attempt in range(MAX_CHANGES + 1):
             try:
@@ -114,14 +119,14 @@ class ClaimWriter:
         return await self._requests.set_finalizers(write.key, write.uid, version, [*finalizers, DELETE_PROTECTION])
 
     @asynccontextmanager
-    async def _turn(self, key: ClaimKey) -> AsyncIterator[None]:
+    async def _turn(self, write: AllocateClaim) -> AsyncIterator[_Turn]:
         """Wait for the turn of a reservation.
 
         Of writes that change one object at once, the API server repeats each as often as another one was faster. With
         hundreds of pods that share a claim this delayed the writes of all namespaces by seconds.
         """
-        turn = self._turns.setdefault(key, _Turn())
-        turn.users += 1
+        turn = self._turns.setdefault(write.key, _Turn())
+        turn.waiting[write.pod.uid] = write
         try:
             try:
                 async with asyncio.timeout(TURN_SECONDS):
@@ -129,17 +134,27 @@ class ClaimWriter:
             except TimeoutError:
                 raise TakenError("reservations for other pods are being written") from None
             try:
-                yield
+                yield turn
             finally:
                 turn.lock.release()
         finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[key]
+            del turn.waiting[write.pod.uid]
+            if not turn.waiting:
+                del self._turns[write.key]
 
-    async def _reserve(self, write: AllocateClaim) -> ResourceClaim:
-        """Add a pod to those for which an allocated claim is reserved."""
-        body = {"metadata": {"uid": write.uid}, "status": {"reservedFor": [write.pod]}}
+    async def _reserve_together(self, write: AllocateClaim, turn: _Turn) -> ResourceClaim:
+        """Reserve a claim for a pod, and for those that wait: one by one, hundreds took longer than each may wait."""
+        if turn.claim is None or turn.claim.metadata.uid != write.uid or not _is_reserved(turn.claim, write):
+            others = (other.pod for other in turn.waiting.values() if other.uid == write.uid and other is not write)
+            reserved = write.reserved_for if turn.claim is None else turn.claim.status.reserved_for
+            room = MAX_CONSUMER_PODS - len(reserved) - 1
+            pods = [write.pod, *islice(others, max(0, room))]
+            turn.claim = await self._requests.settle(write.key, lambda: self._reserve(write, pods))
+        return turn.claim
+
+    async def _reserve(self, write: AllocateClaim, pods: Sequence[Consumer]) -> ResourceClaim:
+        """Add pods to those for which an allocated claim is reserved."""
+        body = {"metadata": {"uid": write.uid}, "status": {"reservedFor": pods}}
         return await self._requests.patch(write.key, "status", body, STRATEGIC_MERGE_PATCH)
 
     # ------------------------------------------------------------ release
@@ -173,8 +188,11 @@ class ClaimWriter:
 
 def _has(claim: ResourceClaim, write: AllocateClaim) -> bool:
     """Return whether a claim has the devices that were to be written, for the pod that needs them."""
-    reserved = any(entry.uid == write.pod.uid for entry in claim.status.reserved_for)
-    return reserved and _devices(claim.status.allocation) == _devices(write.allocation)
+    return _is_reserved(claim, write) and _devices(claim.status.allocation) == _devices(write.allocation)
+
+
+def _is_reserved(claim: ResourceClaim, write: AllocateClaim) -> bool:
+    return any(entry.uid == write.pod.uid for entry in claim.status.reserved_for)
 
 
 def _devices(allocation: Allocation | None) -> list[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.api.devices import ResourceClaim
+from topo_scheduler.api.devices import MAX_CONSUMER_PODS, ResourceClaim
 from topo_scheduler.api.objects import Pod, PodResourceClaim
 from topo_scheduler.scheduling.intake.extended_claims import extended_keys, leftovers, read_extended, removals
 from topo_scheduler.state.devices.claim_writes import ClaimWrite, release_of
@@ -12,8 +12,6 @@ from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
 from topo_scheduler.state.pods.compute_domains import compute_domain_of
 
-MAX_CONSUMER_PODS = 256
-"""Pods for which Kubernetes lets one claim be reserved."""
 _CLAIMS_OF_POD_GROUPS: Final = (
     "the scheduler does not support claims of PodGroups (feature gate DRAWorkloadResourceClaims);"
     " take the claim out of the PodGroup, so that each pod gets its own"

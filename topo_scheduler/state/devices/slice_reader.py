@@ -142,9 +142,15 @@ def _kind(entry: DeviceEntry, attributes: Mapping[str, AttributeValue], parts: S
     )
     # The kind keeps its parts, so no other part gets their addresses as long as the table has the kind.
     key = "kind", id(attributes), id(capacity), id(consumed[0]), of_entry
-    return parts.once(
-        key, lambda: DeviceKind(attributes, capacity, *consumed, *of_entry, _readability(attributes, capacity))
-    )
+    taints, shared, binds, binding, failing, unsupported = of_entry
+
+    def read() -> DeviceKind:
+        readability = _readability(attributes, capacity)
+        return DeviceKind(
+            attributes, capacity, *consumed, taints, shared, binds, binding, failing, unsupported, readability
+        )
+
+    return parts.once(key, read)
 
 
 def _readability(
