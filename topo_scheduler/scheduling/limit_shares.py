@@ -6,7 +6,7 @@ from collections.abc import Mapping
 def is_within_share(namespace: str, counts: Mapping[str, int], wanted: int, limit: int) -> bool:
     """Return whether a namespace stays within an equal share of a limit of all namespaces together.
 
-    Users may create any number of Migrations or pods, and let what counts never end, or begin anew without end.
+    Users may create any number of Migrations or pods, and let what counts never end, or begin again without end.
 
     Args:
         namespace: the namespace.
