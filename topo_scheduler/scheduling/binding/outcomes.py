@@ -188,7 +188,7 @@ class Outcomes:
     def _hold_volumes(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
         """Return the binds of a decision, or the writes for its volumes; pods that wait may lose their room."""
         out = self.volumes.hold(seats, binds, now)
-        for seat in seats:
+        for seat in seats if self.volumes else ():
             membership = self._workloads.of_pod(seat.uid)
             if membership is not None and self.volumes.holds_back(seat.uid):
                 self._world.ledger.wait(seat.uid, membership[1].as_victim(now + self._world.epoch))

@@ -67,9 +67,10 @@ class VolumeBinding:
 
     def hold(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
         """Hold the volumes of a decision; return its binds if it needs none, else what to write first."""
-        if not any(seat.volumes for seat in seats):
+        uids = [seat.uid for seat in seats if seat.volumes]
+        if not uids:
             return list(binds)
-        self._decisions.put(seats, binds, [seat.uid for seat in seats if seat.volumes])
+        self._decisions.put(seats, binds, uids)
         out: list[Instruction] = []
         for seat, bind in zip(seats, binds, strict=True):
             if seat.volumes:

@@ -398,19 +398,13 @@ class Workload:
     def problem(self) -> str:
         """Why the workload can't be placed even on free nodes; empty when it can."""
         pending = self.at(Stage.PENDING)
-        sharing: Counter[ClaimKey] = Counter()
-        room: dict[ClaimKey, int] = {}
+        shared = False
         for member in pending:
             if member.problem:
                 return f"pod {member.key}: {member.problem}"
-            if member.claim_room:
-                sharing.update(member.claim_room.keys())
-                room.update(member.claim_room)
-        if excess := next((key for key, count in sharing.items() if count > room[key]), None):
-            return (
-                f'{sharing[excess]} pending pods share resourceclaim "{excess[1]}", which Kubernetes can reserve for'
-                f" {room[excess]} more; share several claims among them, or use a template"
-            )
+            shared = shared or bool(member.claim_room)
+        if shared and (excess := _too_many_consumers(pending)):
+            return excess
         # Equal classes are mostly one object, and comparing classes is slow.
         if len(pending) > MAX_CLASSES and len({id(member.cls) for member in pending}) > MAX_CLASSES:
             classes = len({member.cls for member in pending})
@@ -420,6 +414,22 @@ class Workload:
                     " that need nearly the same the same requests, selectors, affinity and tolerations"
                 )
         return ""
+
+
+def _too_many_consumers(pending: Sequence[Member]) -> str:
+    """Return which claim more pods of a gang share than it can be reserved for; empty if there is none."""
+    sharing: Counter[ClaimKey] = Counter()
+    room: dict[ClaimKey, int] = {}
+    for member in pending:
+        sharing.update(member.claim_room.keys())
+        room.update(member.claim_room)
+    for key, count in sharing.items():
+        if count > room[key]:
+            return (
+                f'{count} pending pods share resourceclaim "{key[1]}", which Kubernetes can reserve for {room[key]}'
+                " more; share several claims among them, or use a template"
+            )
+    return ""
 
 
 def size_of(workload: Workload) -> int:
