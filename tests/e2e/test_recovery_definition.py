@@ -21,7 +21,7 @@ async def test_a_definition_that_is_deleted_in_mid_migration(
     definition = migration_definition()
     await cluster.define(definition)
     replica = await start_replica(recovery_configuration())
-    await cluster.add_fabric({"s1": [4]})
+    await cluster.add_fabric({"s1": [5]})  # also for what replaces the two pods that take their time, beside the next
     slowly = cluster.let_pods_end_slowly(600.0)
     await cluster.apply(objects.gang("team", 2, pod_annotations=slowly, terminationGracePeriodSeconds=600))
     pods = await cluster.wait_bound("team", 2)
