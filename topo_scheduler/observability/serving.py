@@ -15,6 +15,8 @@ from typing import Final, cast
 
 from aiohttp import web
 
+from topo_scheduler.observability.accepting import accepted
+
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 64
@@ -140,7 +142,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listening)
+                connection = await accepted(listening)
             except OSError as error:
                 log.warning("health and metrics: can't accept connections, trying again: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
@@ -157,7 +159,6 @@ class Connections:
 
     async def _welcome(self, client: _HttpClient) -> None:
         context = self._context() if self._context is not None else None
-        client.socket.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: _HttpConnection(self, self._server, client),

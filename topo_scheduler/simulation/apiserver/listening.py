@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from topo_scheduler.observability.accepting import accepted
+
 _log = logging.getLogger(__name__)
 _BACKLOG: Final = 1024
 _PAUSE_SECONDS: Final = 1.0
@@ -43,7 +45,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(self._socket)
+                connection = await accepted(self._socket)
             except OSError as error:  # too many open files, say
                 _log.warning("no connection could be accepted on port %d: %s", self.address[1], error)
                 await asyncio.sleep(_PAUSE_SECONDS)
