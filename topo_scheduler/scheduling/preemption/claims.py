@@ -92,6 +92,7 @@ class PreemptionClaims:
         """How many pods Kubernetes had removed from their claims when it last failed to remove any in time."""
         self._patience: dict[str, _Patience] = {}
         self._outranked: list[str] = []
+        """Victims of new claims that wait for volumes: their decisions are to be undone, instead of an eviction."""
 
     def get(self, id_: str) -> PreemptionClaim | None:
         """Return the claim of a workload."""
