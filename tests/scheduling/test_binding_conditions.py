@@ -8,7 +8,9 @@ from tests.helpers import make_node
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.claim_binding import CONDITIONS_TIMEOUT_SECONDS
+from topo_scheduler.scheduling.binding.waiting_decisions import EVENT_AFTER_SECONDS
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ReleaseClaim
 
 
@@ -55,13 +57,30 @@ def test_a_device_that_is_not_ready_in_time_is_given_back() -> None:
     d, pod = scene()
     report(d, ready=False)
     d.step(CONDITIONS_TIMEOUT_SECONDS - 1)
-    assert not d.told(pod)
+    assert not d.told(pod, Reason.BIND_FAILED)
     assert len(d.writes) == 1
     d.step(1)
-    assert any("n1/gpu-0 does not report ready" in text for text in d.told(pod))
+    assert any("n1/gpu-0 does not report ready" in text for text in d.told(pod, Reason.BIND_FAILED))
     d.step(60)
     assert any(isinstance(write, ReleaseClaim) for written in d.writes for write in written.writes)
     assert not pod.spec.node_name
+
+
+def test_an_event_names_a_device_that_is_not_ready_after_a_while() -> None:
+    d, pod = scene()
+    d.step(EVENT_AFTER_SECONDS - 1)
+    assert not d.told(pod)
+    due = d.engine.next_due()
+    assert due is not None and due <= d.now + 1
+    d.step(1)
+    text = f"waiting for devices on node n1: device {DRIVER}/n1/gpu-0 does not report ready"
+    assert d.told(pod, Reason.WAITING_FOR_DEVICES) == [text]
+    report(d, ready=False)
+    d.step(60)
+    assert d.told(pod) == [text], "once is enough"
+    report(d, ready=True)
+    d.settle()
+    assert d.where(pod) == {"p": "n1"}
 
 
 def test_a_pod_that_is_deleted_while_it_waits_leaves_its_devices_to_others() -> None:

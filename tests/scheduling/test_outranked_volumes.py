@@ -7,6 +7,7 @@ from tests.scheduling.driver import fabric, gang, held
 from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, volume, zoned
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Nominate
 
 pytestmark = pytest.mark.unrecorded
 
@@ -115,3 +116,15 @@ def test_a_pod_whose_volume_is_there_is_a_victim_like_any_other() -> None:
     assert low.spec.node_name == "n1"
     run(d, high())
     assert d.preempted() == ["low-0"]
+
+
+def test_volumes_that_are_bound_as_their_room_is_given_up_come_too_late() -> None:
+    d = StorageDriver(zoned("a"))
+    (low,) = waiting(d, 1)
+    d.apply(high())
+    said = d.engine.step(d.now, d.clock)
+    assert any(isinstance(instruction, Nominate) for instruction in said), "the next step takes the room"
+    d.bind_claim("c0", volume("made", DELAYED))
+    d.step()
+    assert low.metadata.uid not in d.flight, "a bind that failed is not written as well"
+    assert len(d.told(low, Reason.BIND_FAILED)) == 1

@@ -78,6 +78,7 @@ class Reason(StrEnum):
     OWNER_DELETED = "OwnerDeleted"
     GROUP_CONFLICT = "GroupConflict"
     GROUP_IGNORED = "GroupIgnored"
+    WAITING_FOR_DEVICES = "WaitingForDevices"
     WAITING_FOR_VOLUMES = "WaitingForVolumes"
     BIND_FAILED = "BindFailed"
     ROLLED_BACK = "GangRolledBack"

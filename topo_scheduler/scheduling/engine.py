@@ -749,7 +749,7 @@ class Engine:
                 preempt, why_not = self.preempting.consider(
                     workload, least, decision, now, wall, kept[1], shares, budget, failed
                 )
-                self.outcomes.volumes.outrank(self.preempting.take_outranked())
+                self.outcomes.outrank(self.preempting.take_outranked())
         except PluginError as error:
             return self._unschedulable.plugin_failed(workload, pending, error, now)
         finally:

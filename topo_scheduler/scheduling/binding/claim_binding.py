@@ -12,10 +12,11 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
 from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS
-from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
-from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
+from topo_scheduler.scheduling.binding.waiting_decisions import EVENT_AFTER_SECONDS, OUTRANKED, WaitingDecisions
+from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.devices.claim_writes import (
     AllocateClaim,
@@ -44,10 +45,21 @@ MAX_PROTECTED_PODS: Final = 16
 @dataclass(slots=True)
 class _WaitingPod:
     choices: tuple[ClaimChoice, ...]
-    until: float
+    since: float
     asked: bool = False
     written: bool = False
     problem: str = ""
+    reported: bool = False
+
+    @property
+    def until(self) -> float:
+        """Until when it waits, in seconds."""
+        return self.since + CONDITIONS_TIMEOUT_SECONDS
+
+    @property
+    def due(self) -> float:
+        """When there is something to do for it even if nothing happens before, in seconds."""
+        return self.since + EVENT_AFTER_SECONDS if self.written and not self.reported else self.until
 
     def allocates(self, key: ClaimKey) -> bool:
         """Return whether the pod allocates a claim that other pods may wait for."""
@@ -60,6 +72,27 @@ class _Write:
 
     keys: tuple[ClaimKey, ...]
     undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedClaims:
+    """What came of claims.
+
+    Attributes:
+        instructions: what to write next, and events.
+        allocated: the decisions whose claims are all allocated.
+        failed: pods that won't get their claims: uid and reason.
+        resting: pods of decisions that now wait for binding conditions, which others report. They can give up their
+            room. Each is named once.
+    """
+
+    instructions: Sequence[Instruction] = ()
+    allocated: Sequence[tuple[list[Seat], list[Bind]]] = ()
+    failed: Sequence[tuple[str, str]] = ()
+    resting: Sequence[str] = ()
+
+
+_NOTHING: Final = CheckedClaims()
 
 
 class ClaimBinding:
@@ -82,6 +115,8 @@ class ClaimBinding:
         self._protecting: dict[str, tuple[ClaimKey, ...]] = {}
         """Claims of pods for which the finalizer is being written."""
         self._changed = False
+        self._outranked: list[str] = []
+        """Pods of waiting decisions that are to be undone, as pods of higher priority need their room."""
         self.repair = ClaimRepair(inventory)
 
     def __len__(self) -> int:
@@ -104,7 +139,7 @@ class ClaimBinding:
         for seat in seats:
             if seat.claims:
                 self.reserve(seat)
-                self._waiting[seat.uid] = _WaitingPod(seat.claims, now + CONDITIONS_TIMEOUT_SECONDS)
+                self._waiting[seat.uid] = _WaitingPod(seat.claims, now)
                 self._open[seat.uid] = None
         return [write for uid in waiting for write in self._ask(self._decisions.bind_of(uid).pod, self._waiting[uid])]
 
@@ -134,6 +169,11 @@ class ClaimBinding:
         self._open.pop(uid, None)
         if self._decisions.release(uid):
             self._changed = True
+
+    def outrank(self, uids: Iterable[str]) -> None:
+        """Let pods that wait give up their room: the next `check` undoes their decisions."""
+        self._outranked += uids
+        self._changed = True
 
     def holds_back(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for claims."""
@@ -267,20 +307,24 @@ class ClaimBinding:
         return min(times, default=None)
 
     def _deadlines(self) -> list[float]:
-        """Return until when pods wait that no write is under way for. The others wait for its result."""
-        return [self._waiting[uid].until for uid in self._open if uid not in self._writes]
+        """Return when to look at pods that no write is under way for. The others wait for its result."""
+        return [self._waiting[uid].due for uid in self._open if uid not in self._writes]
 
     def claims_changed(self) -> None:
         """Note that claims changed: devices of decided pods may be ready."""
         self._changed = True
 
-    def check(self, now: float) -> tuple[list[Instruction], list[tuple[list[Seat], list[Bind]]], list[tuple[str, str]]]:
-        """Return what to write, the decisions whose claims are all allocated, and pods that won't get theirs."""
-        if not self._decisions or not (self._changed or any(until <= now for until in self._deadlines())):
-            return [], [], []
+    def check(self, now: float) -> CheckedClaims:
+        """Return what came of the claims of decided pods."""
+        outranked, self._outranked = self._outranked, []
+        if not self._decisions or not (self._changed or any(due <= now for due in self._deadlines())):
+            return _NOTHING
         self._changed = False
         out: list[Instruction] = []
-        failed: dict[str, str] = {}
+        resting: list[str] = []
+        failed = {
+            uid: f"allocating resource claims: {OUTRANKED}" for uid in outranked if self._decisions.holds_back(uid)
+        }
         for uid in list(self._open):
             waiting = self._waiting[uid]
             if not waiting.asked:
@@ -293,14 +337,20 @@ class ClaimBinding:
                 problem = self._not_ready(uid, waiting)
                 if problem and (now >= waiting.until or problem.startswith("!")):
                     failed[uid] = f"allocating resource claims: {problem.removeprefix('!')}"
-                elif not problem:
+                elif problem:
+                    resting += self._decisions.rest(uid)
+                    if not waiting.reported and now - waiting.since >= EVENT_AFTER_SECONDS:
+                        waiting.reported = True
+                        out.append(_tell(self._decisions.bind_of(uid), problem))
+                else:
                     del self._waiting[uid], self._open[uid]
                     self._decisions.ready(uid)
-        done = [
+        lost = self._decisions.fail(failed)
+        allocated = [
             ([seat for seat in decision.seats if seat.uid in decision.binds], list(decision.binds.values()))
             for decision in self._decisions.take_complete()
         ]
-        return out, done, self._decisions.fail(failed)
+        return CheckedClaims(out, allocated, lost, resting)
 
     def _ask(self, pod: PodRef, waiting: _WaitingPod) -> list[Instruction]:
         """Return the writes of a pod, unless a claim that it shares is still being allocated for another pod."""
@@ -380,6 +430,10 @@ class ClaimBinding:
                     if (*device, name) not in conditions:
                         return f"device {'/'.join(device)} does not report {name}"
         return ""
+
+
+def _tell(bind: Bind, problem: str) -> EmitEvent:
+    return EmitEvent(bind.pod, False, Reason.WAITING_FOR_DEVICES, f"waiting for devices on node {bind.node}: {problem}")
 
 
 def _late(uid: str) -> str:

@@ -9,7 +9,7 @@ back binds of which nothing was sent. A bind whose result is unknown keeps what 
 same node (`unsettled`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
@@ -188,11 +188,20 @@ class Outcomes:
     def _hold_volumes(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
         """Return the binds of a decision, or the writes for its volumes; pods that wait may lose their room."""
         out = self.volumes.hold(seats, binds, now)
-        for seat in seats if self.volumes else ():
-            membership = self._workloads.of_pod(seat.uid)
-            if membership is not None and self.volumes.holds_back(seat.uid):
-                self._world.ledger.wait(seat.uid, membership[1].as_victim(now + self._world.epoch))
+        if self.volumes:
+            self._wait((seat.uid for seat in seats if self.volumes.holds_back(seat.uid)), now)
         return out
+
+    def _wait(self, uids: Iterable[str], now: float) -> None:
+        """Record that the binds of pods wait for volumes or devices."""
+        for uid in uids:
+            if (membership := self._workloads.of_pod(uid)) is not None:
+                self._world.ledger.wait(uid, membership[1].as_victim(now + self._world.epoch))
+
+    def outrank(self, uids: Sequence[str]) -> None:
+        """Let pods whose binds wait for volumes or devices give up their room in the next step."""
+        self.volumes.outrank(uids)
+        self.claims.outrank(uids)
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a dry run ended. One neither accepted nor refused shows nothing: the binds will."""
@@ -221,16 +230,19 @@ class Outcomes:
                 failed += [(seat.uid, "binding volumes: a claim or volume was deleted") for seat in seats]
             else:
                 out += self._hold(seats, binds, now)
-        writes, allocated, unallocated = self.claims.check(now)
-        for seats, binds in allocated:
+        checked = self.claims.check(now)
+        for seats, binds in checked.allocated:
             for seat in seats:
                 storage.release(seat.uid)
+                self._world.ledger.wait(seat.uid, None)
             out += self._hold_volumes(seats, binds, now)
+        if checked.resting:
+            self._wait(checked.resting, now)
         ready, lost = self.volumes.check(now)
         for bind in ready:
             if isinstance(bind, Bind):
                 self._world.ledger.wait(bind.pod.uid, None)
-        return [*out, *writes, *ready], [*failed, *unallocated, *lost]
+        return [*out, *checked.instructions, *ready], [*failed, *checked.failed, *lost]
 
     def awaits(self, uid: str) -> bool:
         """Return whether a bind was requested whose result is not known."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
+from topo_scheduler.scheduling.binding.waiting_decisions import EVENT_AFTER_SECONDS, OUTRANKED, WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PrepareVolumes
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
@@ -33,9 +33,6 @@ from topo_scheduler.state.storage.storage_objects import (
 
 UNANSWERED: Final = " (its write has not ended)"
 """Suffix of the uid of a deleted pod for which a write has not ended."""
-EVENT_AFTER_SECONDS: Final = 5.0
-"""Seconds for which a pod waits for its volumes before the scheduler emits an event."""
-OUTRANKED: Final = "a pod of higher priority needs the room"
 
 
 @dataclass(slots=True)
@@ -179,8 +176,9 @@ class VolumeBinding:
             elif not waiting.reported and now - waiting.since >= EVENT_AFTER_SECONDS:
                 waiting.reported = True
                 out.append(self._tell(bind, waiting))
+        lost = self._decisions.fail(failed)
         out += [bind for decision in self._decisions.take_complete() for bind in decision.binds.values()]
-        return out, self._decisions.fail(failed)
+        return out, lost
 
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""

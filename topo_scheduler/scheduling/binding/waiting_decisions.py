@@ -5,19 +5,28 @@ The pods of a decision are bound together: none before all of them have what the
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.state.decision import Seat
 
+OUTRANKED: Final = "a pod of higher priority needs the room"
+EVENT_AFTER_SECONDS: Final = 5.0
+"""Seconds for which a pod waits for its volumes or devices before the scheduler emits an event."""
+
 
 @dataclass(slots=True)
 class WaitingDecision:
-    """A decision: ``binds`` in its order, and ``waiting``, the pods that do not have yet what they wait for."""
+    """A decision: ``binds`` in its order, and ``waiting``, the pods that do not have yet what they wait for.
+
+    ``rests``: everything was written for some of its pods, so that they wait for others than this scheduler.
+    """
 
     seats: Sequence[Seat]
     binds: dict[str, Bind]
     waiting: dict[str, None]
     failed: bool = False
+    rests: bool = False
 
 
 class WaitingDecisions:
@@ -47,6 +56,18 @@ class WaitingDecisions:
         if not decision.waiting:
             self._complete.append(decision)
 
+    def rest(self, uid: str) -> list[str]:
+        """Record that nothing is left to be written for a pod, which waits all the same.
+
+        Returns:
+            The pods of its decision, at the first call for it.
+        """
+        decision = self._of_pod[uid]
+        if decision.rests:
+            return []
+        decision.rests = True
+        return list(decision.binds)
+
     def release(self, uid: str) -> bool:
         """Forget a pod; return whether it was known. If the others of its decision wait no more, they are complete."""
         decision = self._of_pod.pop(uid, None)
@@ -70,7 +91,10 @@ class WaitingDecisions:
         return complete
 
     def fail(self, failed: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Record that pods will not get what they wait for, by uid with the reason; return them with their gangs."""
+        """Record that pods will not get what they wait for, by uid with the reason; return them with their gangs.
+
+        Before `take_complete`: the others of a decision that a pod of higher priority ends may just have become ready.
+        """
         failures = dict(failed)
         for uid, why in failed.items():
             decision = self._of_pod[uid]

@@ -92,7 +92,7 @@ class PreemptionClaims:
         """How many pods Kubernetes had removed from their claims when it last failed to remove any in time."""
         self._patience: dict[str, _Patience] = {}
         self._outranked: list[str] = []
-        """Victims of new claims that wait for volumes: their decisions are to be undone, instead of an eviction."""
+        """Victims of new claims that wait for volumes or devices: their decisions are undone instead of an eviction."""
 
     def get(self, id_: str) -> PreemptionClaim | None:
         """Return the claim of a workload."""
@@ -341,7 +341,7 @@ class PreemptionClaims:
         return out, displaced
 
     def take_outranked(self) -> list[str]:
-        """Return the victims that wait for volumes, since the last call: they are not bound, so none is evicted."""
+        """Return the victims that are not bound yet, since the last call: they give up their room instead."""
         outranked, self._outranked = self._outranked, []
         return outranked
 

@@ -181,7 +181,7 @@ class Preempting:
         return self._claims.get(id_) is not None
 
     def take_outranked(self) -> list[str]:
-        """Return the uids of the pods that are to give up the room in which they wait for volumes; each once."""
+        """Return the uids of the pods that are to give up their room, as they are not bound yet; each once."""
         return self._claims.take_outranked()
 
     def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> list[Instruction]:

@@ -171,8 +171,8 @@ def candidates_below(
         wall: seconds since the epoch.
         usable: bool[rows], nodes that could be used if they were empty. Pods on other nodes do not count as shielded.
         closed: namespaces of which no pod may be chosen for now.
-        waiting: whether assumed pods whose binds wait for volumes are candidates. They give up their room without an
-            eviction, so that no budget protects them.
+        waiting: whether assumed pods whose binds wait for volumes or devices are candidates. They give up their room
+            without an eviction, so that no budget protects them.
     """
     evictable: list[tuple[VictimInfo, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []

@@ -26,7 +26,8 @@ class LedgerEntry:
 
     ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record. ``created_there``: the
     pod was created with its node, so no scheduler placed it. ``numa``: what the kubelet aligns to NUMA nodes.
-    ``waiting`` describes an assumed pod whose bind waits for volumes: it can give up its room without an eviction.
+    ``waiting`` describes an assumed pod whose bind waits for volumes or devices: it can give up its room without an
+    eviction.
     """
 
     node: str
@@ -155,15 +156,17 @@ class Ledger:
         return True
 
     def wait(self, uid: str, waiting: VictimInfo | None) -> None:
-        """Record that the bind of an assumed pod waits for volumes, or with None that it waits no more."""
+        """Record that the bind of an assumed pod waits for volumes or devices, or with None that it waits no more."""
         entry = self._entries[uid]
+        if entry.waiting == waiting:
+            return
         self._count(entry, -1)
         entry.waiting = waiting
         self.occupied += 1
         self._count(entry, 1)
 
     def waits(self, uid: str) -> bool:
-        """Return whether the bind of an assumed pod waits for volumes."""
+        """Return whether the bind of an assumed pod waits for volumes or devices."""
         entry = self._entries.get(uid)
         return entry is not None and entry.waiting is not None
 
