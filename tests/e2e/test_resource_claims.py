@@ -16,6 +16,7 @@ from .device_objects import (
     devices_of,
     template,
 )
+from .priority_classes import create_priority_classes
 from .replica import Replica
 
 
@@ -201,6 +202,33 @@ async def test_devices_that_report_failure_are_given_back_and_those_that_are_rea
     await cluster.wait_bound("p", 1)
     (made,) = await claims_of(cluster)
     assert [entry["name"] for entry in made["status"]["reservedFor"]] == ["p"]
+
+
+async def test_devices_that_are_not_ready_go_to_a_pod_of_higher_priority_without_an_eviction(
+    cluster: Cluster, daemon: Replica
+) -> None:
+    await create_priority_classes(cluster)
+    await add_devices(
+        cluster, [1], bindingConditions=[f"{DRIVER}/ready"], bindingFailureConditions=[f"{DRIVER}/failed"]
+    )
+    low = objects.pod("low", priorityClassName="e2e-low", **by_name("low"))
+    await cluster.apply(claim("low", asking(8)), low)
+    (pod,) = await cluster.wait_pods("low", 1)
+    await cluster.wait_note(pod, f"does not report {DRIVER}/ready", reason="WaitingForDevices")
+    high = objects.pod("high", priorityClassName="e2e-high", **by_name("high"))
+    await cluster.apply(claim("high", asking(8)), high)
+
+    async def given() -> list[Json]:
+        named = {one["metadata"]["name"]: one for one in await claims_of(cluster)}
+        return [named["high"]] if named["high"].get("status", {}).get("allocation") else []
+
+    (made,) = await cluster.wait_until(given, 30, "the devices given to the pod of higher priority")
+    await report(cluster, made, f"{DRIVER}/ready")
+    await cluster.wait_bound("high", 1)
+    (waits,) = await cluster.pods_of("low")
+    assert waits["metadata"]["uid"] == pod["metadata"]["uid"], "it was not bound, so nothing evicts it"
+    assert not any(nodes_of([waits]))
+    assert set((await devices_of(cluster)).values()) == {1}, "a device was given twice"
 
 
 async def test_a_successor_releases_what_was_allocated_for_a_pod_that_was_not_bound(
