@@ -155,7 +155,7 @@ def test_a_device_that_another_scheduler_took_meanwhile_is_given_way_to() -> Non
     d.step()
     d.claim("theirs", asking(1))
     d.put_claim(taken(d.claims["default", "theirs"], "s1-l1-1", "gpu-3"))
-    assert "gpu-3 to another claim" in d.refused(pod.metadata.uid)
+    assert "gpu-3 went to another claim" in d.refused(pod.metadata.uid)
     d.settle(30)
     assert not pod.spec.node_name
     assert len(d.allocated()) == 1

@@ -266,7 +266,7 @@ class Outcomes:
         if closed and uid not in self._unsettled and not membership[0].bound:
             return f"node {node} {closed}"
         if device := self.claims.contested(uid):
-            return f"another scheduler gave device {device} to another claim at the same moment"
+            return f"device {device} went to another claim at the same moment"
         over = self._world.nodes.overdrawn(row, membership[1].cls.amounts)
         if over and self._world.overdrawn(row, membership[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
