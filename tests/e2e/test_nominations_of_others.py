@@ -2,7 +2,7 @@
 
 import pytest
 
-from topo_scheduler.scheduling.preemption import nominations_of_others
+from topo_scheduler.scheduling.preemption import nomination_trust, nominations_of_others
 
 from . import objects
 from .cluster import Cluster
@@ -15,7 +15,8 @@ COUNTS_SECONDS = 4.0
 async def test_pods_of_no_scheduler_that_are_nominated_everywhere_delay_others_once(
     monkeypatch: pytest.MonkeyPatch, cluster: Cluster, start_replica: StartReplica
 ) -> None:
-    monkeypatch.setattr(nominations_of_others, "COUNTS_SECONDS", COUNTS_SECONDS)
+    for module in (nomination_trust, nominations_of_others):
+        monkeypatch.setattr(module, "COUNTS_SECONDS", COUNTS_SECONDS)
     await start_replica()
     await cluster.add_fabric({"s1": [2]})
     await cluster.add_namespace(TENANT)

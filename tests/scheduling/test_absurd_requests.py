@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.helpers import make_pod
+from tests.helpers import make_pod, ours
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kernels.small_pods import left_free
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
 from topo_scheduler.state.nodes.resources import CPU, GPU
@@ -30,6 +31,19 @@ def test_a_node_with_any_number_of_them_has_no_room() -> None:
     assert d.engine.world.nodes.requested[row].min() >= 0
     pod = make_pod("pod", gpus=1)
     assert d.run(pod) == {}
+
+
+@pytest.mark.parametrize("scheduler", ["other", "topology-aware-scheduler"])
+def test_any_number_of_them_that_are_nominated_to_a_node_fail_no_decision(scheduler: str) -> None:
+    d = Driver(fabric({"s/l": 1}))
+    nominated = absurd(1025, "")
+    for pod in nominated:
+        pod.spec.scheduler_name, pod.status.nominated_node_name = scheduler, "s-l-1"
+        pod.metadata.annotations |= ours({"gang-name": "never-complete", "gang-size": "2000"})
+    d.apply(*nominated)
+    pod = make_pod("pod", gpus=1)
+    assert d.run(pod) == {}
+    assert d.told(pod, Reason.SCHEDULER_ERROR) == []
 
 
 @pytest.mark.parametrize("column", [CPU, GPU])

@@ -1,9 +1,17 @@
 """Nominations of pods of other schedulers take room for as long as victims may take to end, and not without end."""
 
-from tests.helpers import make_node, make_pod, timestamp
+import pytest
+
+from tests.helpers import make_node, make_pod, ours, timestamp
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.preemption.nominations_of_others import COUNTS_SECONDS, DOUBTED_SECONDS
+from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from topo_scheduler.scheduling.preemption.nomination_trust import (
+    COUNTS_SECONDS,
+    DOUBTED_SECONDS,
+    MAX_NAMESPACE_WEIGHT,
+    MAX_WEIGHT,
+)
 
 
 def nominated(name: str, node: str, namespace: str = "hostile", gpus: int = 8) -> Pod:
@@ -104,3 +112,71 @@ def test_time_begins_when_the_node_exists() -> None:
     d.settle(5 * COUNTS_SECONDS)
     d.nodes(make_node("n1", "s/l", gpus=8))
     assert d.run(make_pod("waits", gpus=8)) == {}
+
+
+@pytest.mark.parametrize("way", ["deleted", "cleared", "moved", "overlapping"])
+def test_those_that_end_just_before_their_time_take_no_room_without_end(way: str) -> None:
+    d = ready(2)
+    waits = make_pod("waits", gpus=8, namespace="victim")
+    pods = [nominated("a0", "n0"), nominated("b0", "n1")]
+    d.apply(*pods, waits)
+    began = d.now
+    for turn in range(1, 20):
+        d.settle(COUNTS_SECONDS - 5)
+        match way:
+            case "deleted":
+                d.delete(*pods)
+            case "cleared":
+                for pod in pods:
+                    pod.status.nominated_node_name = ""
+                d.apply(*pods)
+            case "moved":
+                for pod in pods:
+                    pod.status.nominated_node_name = {"n0": "n1", "n1": "n0"}[pod.status.nominated_node_name]
+                d.apply(*pods)
+        if way != "moved":
+            fresh = [nominated(f"a{turn}", "n0"), nominated(f"b{turn}", "n1")]
+            d.apply(*fresh)
+            if way == "overlapping":
+                short = nominated(f"short-{turn}", "n0", gpus=0)
+                d.apply(short)
+                d.settle(1)
+                d.delete(short, *pods)
+            pods = fresh
+        d.settle()
+        if waits.spec.node_name:
+            break
+    assert waits.spec.node_name
+    assert d.now - began <= 3 * COUNTS_SECONDS
+
+
+def test_a_deleted_pod_now_and_then_is_no_reason_for_doubt() -> None:
+    d = ready(1)
+    for turn in range(6):
+        pod = nominated(f"p{turn}", "n0")
+        d.apply(pod)
+        d.settle(COUNTS_SECONDS / 4)
+        d.delete(pod)
+        d.settle(DOUBTED_SECONDS / 3)
+    d.apply(nominated("last", "n0"))
+    assert d.run(make_pod("waits", gpus=8)) == {}
+
+
+@pytest.mark.parametrize("scheduler", ["other", "topology-aware-scheduler"])
+@pytest.mark.parametrize("terms", [0, 64])
+def test_only_so_many_count_as_decisions_can_charge(scheduler: str, terms: int) -> None:
+    """All that count are charged for each decision: 2,000 pods with 64 terms each took 1.5 s of each."""
+    d = ready(2)
+    required = [PodAffinityTerm(LabelSelector({"app": f"a{number}"}), topology_key="rack") for number in range(terms)]
+    affinity = Affinity(pod_anti_affinity=PodAffinity(required))
+    for namespace in ("first", "second", "third"):
+        count = MAX_NAMESPACE_WEIGHT // (1 + terms) + 10
+        pods = [nominated(f"p{number}", "n0", namespace, gpus=0) for number in range(count)]
+        for pod in pods:
+            pod.spec.scheduler_name, pod.spec.affinity = scheduler, affinity
+            pod.metadata.annotations |= ours({"gang-name": "never-complete", "gang-size": "4000"})
+        d.apply(*pods)
+        d.settle()
+        assert len(d.engine.preempting.nominations) <= MAX_WEIGHT // (1 + terms)
+        if namespace == "first":
+            assert len(d.engine.preempting.nominations) == MAX_NAMESPACE_WEIGHT // (1 + terms)

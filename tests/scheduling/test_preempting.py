@@ -11,7 +11,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt, RecordDecision
-from topo_scheduler.scheduling.preemption.adopted_nominations import COUNTS_SECONDS
+from topo_scheduler.scheduling.preemption.nomination_trust import COUNTS_SECONDS
 from topo_scheduler.state.pods.pod_groups import Disruption
 
 
@@ -500,6 +500,18 @@ def test_nominations_of_an_earlier_leader_end_where_no_attempt_takes_them_over(*
     assert len(d.where(*others)) == 2
     assert [said.node for said in d.said if isinstance(said, Nominate)] == [""]
     assert not len(d.engine.preempting.nominations)
+
+
+def test_nominations_of_an_earlier_leader_whose_pods_are_replaced_take_no_room_without_end() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    waits = make_pod("waits", gpus=8, namespace="victim")
+    for turn in range(4):
+        first, _ = gang(2, name=f"crew-{turn}")
+        first.status.nominated_node_name = "s1-l1-1"
+        d.apply(first, waits)
+        d.settle(COUNTS_SECONDS - 5)
+        d.delete(first)
+    assert waits.spec.node_name
 
 
 @pytest.mark.unrecorded

@@ -293,7 +293,7 @@ class Engine:
             self.arrivals.deleted(uid, now)
         with guard(f"deletion of pod {uid}", self._out):
             self._unread_nominations.drop(uid)
-            self.preempting.pod_deleted(uid)
+            self.preempting.pod_deleted(uid, now)
 
     def pods_told(self, pods: Collection[Pod], now: float) -> None:
         """Read pods that were found bound, so that plans can include them. See `Arrivals.learn`."""
@@ -582,7 +582,7 @@ class Engine:
         self.arrivals.settle(now, clock)
         for uid in self.arrivals.leaving.take_new():
             self.contention.deleted(uid)
-            self.preempting.pod_deleted(uid)
+            self.preempting.pod_deleted(uid, now)
         self._out += self.arrivals.leaving.due(now)
 
     def next_due(self) -> float | None:
@@ -714,7 +714,7 @@ class Engine:
             # The placement is assumed and the binds are on their way. Later failures must not undo it.
             with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.PLACEMENT):
                 self.why.forget(workload.id)
-                self._out += self.preempting.placed(workload, decision)
+                self._out += self.preempting.placed(workload, decision, now)
                 self.contention.forget(workload.id)
                 self.reserving.placed(workload, decision)
                 self.moving.forget(workload.id)

@@ -6,7 +6,6 @@ the namespace could have got the same by requesting it, and never for more than 
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from topo_scheduler.api.annotations import (
     CHARGED_FRACTION,
@@ -29,6 +28,7 @@ from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import (
     GPU,
     GPU_SHARE,
+    MAX_CHARGE,
     Amounts,
     KnownResources,
     NoColumnError,
@@ -38,8 +38,6 @@ from topo_scheduler.state.nodes.resources import (
 from topo_scheduler.state.pods.requests import pod_amounts
 
 _BY_ANNOTATION = (GPU, GPU_SHARE)
-MAX_CHARGE: Final = 2**48
-"""Most of a resource that one bound pod is charged: more than any node has. 32,767 times as much fits 64 bits."""
 
 
 class GpuClaims:

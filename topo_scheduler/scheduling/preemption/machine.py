@@ -145,22 +145,24 @@ class Preempting:
             ours = pod.spec.scheduler_name == self._scheduler_name
             if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
                 self.nominations.drop(uid)
-                self._of_others.forget(uid)
-                self._adopted.drop(uid)
+                in_vain = not pod.spec.node_name
+                self._of_others.ended(uid, now, in_vain=in_vain)
+                self._adopted.ended(uid, now, in_vain=in_vain)
                 self._claims.handled.discard(uid)
             elif not ours:
                 self._of_others.applied(pod, now)
             elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
                 # Nominated by a previous process of this scheduler, or by a component that knows of upcoming room.
                 self._claims.handled.add(uid)
-                if self._adopted.put(uid, pod.metadata.namespace, now):
-                    self.nominations.put(nomination_of(pod, self._world))
+                nomination = nomination_of(pod, self._world)
+                if self._adopted.put(nomination, now):
+                    self.nominations.put(nomination)
 
-    def pod_deleted(self, uid: str) -> None:
+    def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
         self.nominations.drop(uid)
-        self._of_others.forget(uid)
-        self._adopted.drop(uid)
+        self._of_others.ended(uid, now, in_vain=True)
+        self._adopted.ended(uid, now, in_vain=True)
         self._claims.pod_deleted(uid)
 
     def deleted(self, id_: str, now: float) -> None:
@@ -199,12 +201,12 @@ class Preempting:
             own = {**own, **seats}
         return self.nominations.count_for(own, workload.priority, workload.id)
 
-    def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:
+    def placed(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
         seated = {seat.uid for seat in decision.seats}
         for uid in seated:
             self.nominations.drop(uid)
-            self._adopted.drop(uid)
+            self._adopted.ended(uid, now, in_vain=False)
         if self.replacements:
             self.replacements.placed(workload, decision)
         claim = self._claims.get(workload.id)
@@ -550,9 +552,9 @@ class Preempting:
             membership = self._workloads.of_pod(uid)
             claim = self._claims.get(membership[0].id) if membership is not None else None
             if self.nominations.get(uid) is None or (claim is not None and uid in claim.nodes):
-                self._adopted.drop(uid)
+                self._adopted.ended(uid, now, in_vain=False)
                 continue
-            self._adopted.end(uid, now)
+            self._adopted.ended(uid, now, in_vain=True)
             self.nominations.drop(uid)
             if membership is not None:
                 out.append(Nominate(reference(membership[1]), ""))

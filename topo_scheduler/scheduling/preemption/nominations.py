@@ -12,7 +12,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.pools import DeviceId
-from topo_scheduler.state.nodes.resources import GPU_SHARE, PODS, Amounts, as_amounts
+from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
@@ -185,6 +185,7 @@ def nomination_of(pod: Pod, world: World) -> Nomination:
     """Return the nomination in the status of a pending pod."""
     try:
         amounts = as_amounts(pod_amounts(world.resources, pod))
+        amounts = tuple((column, min(amount, MAX_CHARGE)) for column, amount in amounts)
     except QuantityError:
         amounts = ((PODS, 1),)
     return Nomination(

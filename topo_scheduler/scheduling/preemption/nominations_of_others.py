@@ -2,21 +2,15 @@
 
 Who may write the status of a pod can nominate it to any node, for a scheduler that does not exist. So such a nomination
 counts for a minute, and longer only while pods on the node are being deleted. If its pod is not bound by then, no
-nomination of its namespace counts for an hour.
+nomination of its namespace counts for an hour. The same holds if its nominations are ended before, again and again.
 """
-
-from typing import Final
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import Instruction, LogWarning
+from topo_scheduler.scheduling.preemption.nomination_trust import COUNTS_SECONDS, DOUBTED_SECONDS, NominationTrust
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS
-
-COUNTS_SECONDS: Final = 60.0
-"""Seconds for which a nomination counts, without pods on the node that are being deleted."""
-DOUBTED_SECONDS: Final = 3600.0
-"""Seconds for which the nominations of a namespace do not count after one in vain."""
 
 
 class NominationsOfOthers:
@@ -25,61 +19,64 @@ class NominationsOfOthers:
     def __init__(self, world: World, nominations: Nominations) -> None:
         self._world = world
         self._nominations = nominations
-        self._since: dict[str, tuple[str, float]] = {}
-        """Namespace of each pod whose nomination counts, and since when, in seconds."""
+        self._trust = NominationTrust()
         self._looks: dict[str, float] = {}
-        """When to look at each of them again, in seconds."""
-        self._doubted: dict[str, float] = {}
-        """Namespaces whose nominations do not count, and until when, in seconds."""
+        """When to look at each nomination that counts again, in seconds."""
+        self._in_vain: dict[str, None] = {}
+        """Namespaces whose nominations are doubted since the last call of `due`."""
 
     def applied(self, pod: Pod, now: float) -> None:
         """Record the nomination of a pending pod of another scheduler, or that it has none any more."""
-        uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        if not pod.status.nominated_node_name or now < self._doubted.get(namespace, now):
-            self._nominations.drop(uid)
-            self.forget(uid)
+        uid, node = pod.metadata.uid, pod.status.nominated_node_name
+        known = self._nominations.get(uid)
+        if known is not None and known.node != node:
+            self.ended(uid, now, in_vain=True)
+        if not node:
             return
-        self._nominations.put(nomination_of(pod, self._world))
-        if uid not in self._since:
-            self._since[uid], self._looks[uid] = (namespace, now), now + COUNTS_SECONDS
+        nomination = nomination_of(pod, self._world)
+        if uid in self._looks:
+            self._nominations.put(nomination)
+        elif self._trust.admit(nomination, now):
+            self._nominations.put(nomination)
+            self._looks[uid] = now + COUNTS_SECONDS
 
-    def forget(self, uid: str) -> None:
-        """Forget a pod that is bound or gone."""
-        self._since.pop(uid, None)
-        self._looks.pop(uid, None)
+    def ended(self, uid: str, now: float, *, in_vain: bool) -> None:
+        """Drop the nomination of a pod that is bound, or in vain of one that is gone or has it no more."""
+        if self._looks.pop(uid, None) is None:
+            return
+        self._nominations.drop(uid)
+        if namespace := self._trust.end(uid, now, in_vain=in_vain):
+            self._in_vain[namespace] = None
 
     def due(self, now: float) -> list[Instruction]:
         """End the nominations that were in vain."""
-        self._doubted = {name: until for name, until in self._doubted.items() if now < until}
-        vain: dict[str, None] = {}
+        self._trust.forget(now)
         for uid in [uid for uid, at in self._looks.items() if at <= now]:
-            namespace, since = self._since[uid]
-            until = self._until(uid, since, now)
+            until = self._until(uid, now)
             if now < until:
                 self._looks[uid] = until
             else:
-                vain[namespace] = None
-        ended = [uid for uid, (namespace, _) in self._since.items() if namespace in vain]
-        for uid in ended:
-            self._nominations.drop(uid)
-            self.forget(uid)
-        self._doubted |= dict.fromkeys(vain, now + DOUBTED_SECONDS)
+                self.ended(uid, now, in_vain=True)
+        doubted, self._in_vain = self._in_vain, {}
+        for namespace in doubted:
+            for uid in self._trust.of_namespace(namespace):
+                self.ended(uid, now, in_vain=True)
         return [
             LogWarning(
                 f"namespace {namespace}: no scheduler binds a nominated pod to its node; nominations of other"
                 f" schedulers' pods in this namespace do not count for {DOUBTED_SECONDS:g} s"
             )
-            for namespace in vain
+            for namespace in doubted
         ]
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""
-        return min(self._looks.values(), default=None)
+        return 0.0 if self._in_vain else min(self._looks.values(), default=None)
 
-    def _until(self, uid: str, since: float, now: float) -> float:
+    def _until(self, uid: str, now: float) -> float:
         """Return until when a nomination counts as far as is known, in seconds."""
-        nomination = self._nominations.get(uid)
-        if nomination is None:
+        nomination, since = self._nominations.get(uid), self._trust.since(uid)
+        if nomination is None or since is None:
             return now
         if nomination.node not in self._world.nodes.row_of:
             return now + COUNTS_SECONDS  # it takes no room yet

@@ -28,6 +28,9 @@ MAX_OFFERED_NAMES: Final = 256
 """Columns for resource names that nodes offer or the configuration names; further names count as 0 on nodes."""
 MAX_UNOFFERED_NAMES: Final = 64
 """Columns for resource names that pods request and no node offers."""
+MAX_CHARGE: Final = 2**48
+"""Most of a resource that one bound or nominated pod is charged: more than any node has. 32,767 times as much fits
+64 bits."""
 
 Amounts = tuple[tuple[int, int], ...]
 """Pairs of column and positive amount, in order of column."""
