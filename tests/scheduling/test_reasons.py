@@ -460,6 +460,19 @@ def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> No
     assert said and not any("late" in one.message for one in said if isinstance(one, EmitEvent))
 
 
+def test_members_that_leave_while_their_gang_is_explained_are_no_fault() -> None:
+    d = Driver(fabric({"s/a": 2}))
+    d.apply(foreign_pod("x", "s-a-1"))
+    pods = gang(2)
+    pods[1].spec.containers[0].resources.requests["cpu"] = "2"
+    d.apply(*pods)
+    d.step()
+    d.engine.explain(d.now, lambda: 0.0, 0.0)
+    d.delete(pods[0])
+    d.step()
+    d.explain()
+
+
 def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> object:
         raise IndexError("no such row")

@@ -44,7 +44,7 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
-from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, member_order
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
 from topo_scheduler.state.topology.fabric import Layout, Path
 from topo_scheduler.state.topology.topology_merge import crossed, leaves_in
@@ -470,8 +470,8 @@ class Attempts:
             for member, row in zip(members, rows, strict=True)
         ]
         if len(groups) > 1:
-            order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
-            placed.sort(key=lambda seat: order[seat[0].uid])
+            # An explanation, which is made in parts, may still ask about members that are gone.
+            placed.sort(key=lambda seat: member_order(seat[0]))
         on = np.array([row for _, row in placed], np.int64)
         # In a gang with segments the planner fixes the order of members. Other gangs are ranked along the network.
         positions = range(len(placed)) if ask.in_segments else layout.position[on].tolist()

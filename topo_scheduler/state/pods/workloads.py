@@ -338,14 +338,14 @@ class Workload:
             speaker is None
             or speaker.uid == member.uid
             or speaker.stage is not Stage.PENDING
-            or _order(member) < _order(speaker)
+            or member_order(member) < member_order(speaker)
         )
 
     def at(self, stage: Stage) -> list[Member]:
         """Return the members at a stage, in order of index, age and name."""
         members = [member for member in self.members.values() if member.stage is stage]
         if len(members) > 1:
-            members.sort(key=_order)
+            members.sort(key=member_order)
         return members
 
     @property
@@ -461,7 +461,8 @@ def _alike(group: PodGroup | None, other: PodGroup | None) -> bool:
     return group is other or (group is not None and other is not None and group.has_same_request_as(other))
 
 
-def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
+def member_order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
+    """Return the key that sorts members by index, age and name."""
     index = member.index
     series = member.series if index is not None else (0, "")
     return (index is None, series, index or 0, member.created, member.name)
