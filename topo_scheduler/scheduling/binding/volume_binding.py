@@ -9,8 +9,10 @@ do not come, it undoes the decision.
 All of this state may be lost: after a restart the claims themselves show which node or volume was chosen for them.
 """
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from topo_scheduler.api.objects import ObjectMeta
@@ -33,6 +35,8 @@ from topo_scheduler.state.storage.storage_objects import (
 
 UNANSWERED: Final = " (its write has not ended)"
 """Suffix of the uid of a deleted pod for which a write has not ended."""
+MAX_CHECKED_PODS: Final = 500
+"""Pods that one step looks at: thousands may share a claim that its owner deletes."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,11 @@ class _WaitingVolumes:
     writing: bool
     problem: str = ""
     reported: bool = False
+
+    @property
+    def due(self) -> float:
+        """When to look at it again if nothing changes, in seconds."""
+        return self.until if self.reported else min(self.until, self.since + EVENT_AFTER_SECONDS)
 
 
 class VolumeBinding:
@@ -55,7 +64,10 @@ class VolumeBinding:
         self._waiting: dict[str, _WaitingVolumes] = {}
         self._known: dict[str | ClaimKey, str] = {}
         """The resourceVersion since which the API server has the choice: by name of a volume, or by claim."""
-        self._seen = -1
+        self._due: list[tuple[float, str]] = []
+        """A heap of the pods that wait, and of some that did, by when to look at them."""
+        self._unchecked: dict[str, None] = {}
+        """Pods to look at in the next steps, as something changed or their time has come."""
         self._outranked: list[str] = []
         """Pods of waiting decisions that are to be undone, as pods of higher priority need their room."""
 
@@ -72,11 +84,19 @@ class VolumeBinding:
         for seat, bind in zip(seats, binds, strict=True):
             if seat.volumes:
                 writes = self._begin(seat)
-                self._waiting[seat.uid] = _WaitingVolumes(seat.volumes, now, now + self._timeout, bool(writes))
+                waiting = _WaitingVolumes(seat.volumes, now, now + self._timeout, bool(writes))
+                self._waiting[seat.uid] = waiting
+                self._schedule(seat.uid, waiting)
+                self._unchecked[seat.uid] = None
                 if writes:
                     out.append(PrepareVolumes(bind.pod, writes))
-        self._seen = -1
         return out
+
+    def _schedule(self, uid: str, waiting: _WaitingVolumes) -> None:
+        heapq.heappush(self._due, (waiting.due, uid))
+        if len(self._due) > 2 * len(self._waiting) + 64:  # mostly entries of pods that wait no more
+            self._due = [(waiting.due, uid) for uid, waiting in self._waiting.items()]
+            heapq.heapify(self._due)
 
     def _begin(self, seat: Seat) -> tuple[VolumeWrite, ...]:
         """Hold the volumes of one pod; return what to write, except what another pod has written."""
@@ -111,13 +131,13 @@ class VolumeBinding:
         unanswered = storage.held_by(uid + UNANSWERED)
         if problem:
             held = (*storage.held_by(uid), *unanswered)
-            self._abandon({choice.claim for choice in held if (choice.volume or choice.claim) not in self._known})
+            self._abandon({c.claim: None for c in held if (c.volume or c.claim) not in self._known})
         storage.release(uid + UNANSWERED)
         self._forget(unanswered)
         waiting = self._waiting.get(uid)
         if waiting is not None:
             waiting.writing, waiting.problem = False, problem
-        self._seen = -1
+            self._unchecked[uid] = None
 
     def release(self, uid: str) -> None:
         """Release what a pod held: it is bound, was deleted, or awaits a new decision."""
@@ -128,8 +148,8 @@ class VolumeBinding:
         held = storage.held_by(uid)
         storage.release(uid)
         self._forget(held)
-        if self._decisions.release(uid):
-            self._seen = -1
+        self._unchecked.pop(uid, None)
+        self._decisions.release(uid)
 
     def _forget(self, choices: Iterable[VolumeChoice]) -> None:
         """Forget what is known of claims for which no pod holds anything."""
@@ -138,11 +158,12 @@ class VolumeBinding:
                 self._known.pop(choice.claim, None)
                 self._known.pop(choice.volume, None)
 
-    def _abandon(self, claims: set[ClaimKey]) -> None:
+    def _abandon(self, claims: Iterable[ClaimKey]) -> None:
         """Fail the pods that wait for a write of another pod which did not succeed."""
-        for waiting in self._waiting.values():
-            if any(choice.claim in claims for choice in waiting.choices):
+        for uid in [uid for claim in claims for uid in self._around.storage.users_of(claim)]:
+            if (waiting := self._waiting.get(uid)) is not None:
                 waiting.problem = "the volume could not be reserved for another pod that uses the same claim"
+                self._unchecked[uid] = None
 
     def outrank(self, uids: Iterable[str]) -> None:
         """Let pods that wait give up their room: the next `check` undoes their decisions."""
@@ -156,15 +177,12 @@ class VolumeBinding:
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what to do by now, and the pods that will not get their volumes: uid and reason."""
+        self._unchecked |= dict.fromkeys(self._around.storage.take_held_changes())
         outranked, self._outranked = self._outranked, []
-        unchanged = self._seen == self._around.storage.changes and now < (self.next_due() or now)
-        if not self._decisions or (unchanged and not outranked):
-            return [], []
-        self._seen = self._around.storage.changes
         out: list[Instruction] = []
         failed = {uid: f"binding volumes: {OUTRANKED}" for uid in outranked if self._decisions.holds_back(uid)}
-        for uid, waiting in list(self._waiting.items()):
-            bind = self._decisions.bind_of(uid)
+        for uid in self._take_unchecked(now):
+            waiting, bind = self._waiting[uid], self._decisions.bind_of(uid)
             try:
                 ready = self._ready(waiting, bind.node, now)
             except ClaimError as error:
@@ -173,22 +191,28 @@ class VolumeBinding:
             if ready:
                 del self._waiting[uid]
                 self._decisions.ready(uid)
-            elif not waiting.reported and now - waiting.since >= EVENT_AFTER_SECONDS:
+            elif not waiting.reported and now >= waiting.due:
                 waiting.reported = True
+                self._schedule(uid, waiting)
                 out.append(self._tell(bind, waiting))
         lost = self._decisions.fail(failed)
         out += [bind for decision in self._decisions.take_complete() for bind in decision.binds.values()]
         return out, lost
 
+    def _take_unchecked(self, now: float) -> list[str]:
+        """Return the pods to look at in this step."""
+        while self._due and self._due[0][0] <= now:
+            self._unchecked[heapq.heappop(self._due)[1]] = None
+        taken = list(islice(self._unchecked, MAX_CHECKED_PODS))
+        for uid in taken:
+            del self._unchecked[uid]
+        return [uid for uid in taken if uid in self._waiting]
+
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""
-        if self._outranked:
+        if self._outranked or self._unchecked:
             return 0.0
-        times = (
-            waiting.until if waiting.reported else min(waiting.until, waiting.since + EVENT_AFTER_SECONDS)
-            for waiting in self._waiting.values()
-        )
-        return min(times, default=None)
+        return self._due[0][0] if self._due else None
 
     def _tell(self, bind: Bind, waiting: _WaitingVolumes) -> EmitEvent:
         text = f"waiting for volumes on node {bind.node}: persistentvolumeclaims not bound yet: {_names(waiting)}"

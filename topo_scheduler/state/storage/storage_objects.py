@@ -5,7 +5,7 @@ API server shows it, that choice is *held* here, so that no other decision takes
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -99,7 +99,9 @@ class Storage:
     """Number of changes so far."""
     _fresh_claims: set[ClaimKey] = field(default_factory=set)
     _fresh: bool = False
-    _holds: dict[ClaimKey, tuple[VolumeChoice, set[str]]] = field(default_factory=dict)
+    _holds: dict[ClaimKey, tuple[VolumeChoice, dict[str, None]]] = field(default_factory=dict)
+    _held_changes: dict[ClaimKey, None] = field(default_factory=dict)
+    """Claims with a held choice that changed, or whose volume changed."""
     _held_by: dict[str, tuple[VolumeChoice, ...]] = field(default_factory=dict)
     _reserved: dict[str, ClaimKey] = field(default_factory=dict)
     _free: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
@@ -114,6 +116,7 @@ class Storage:
         if old is not None and _is_older(new.metadata, old.metadata):
             return  # from before our own write
         table[key] = new
+        self._touch(key, old, new)
         if isinstance(old, PersistentVolume):
             self._index(old, removed=True)
         if isinstance(new, PersistentVolume):
@@ -126,6 +129,7 @@ class Storage:
     def drop(self, table: dict[Key, Stored], key: Key) -> None:
         """Remove an object."""
         old = table.pop(key, None)
+        self._touch(key, old)
         if isinstance(old, PersistentVolume):
             self._index(old, removed=True)
         if isinstance(old, CSINode):
@@ -178,6 +182,23 @@ class Storage:
         self._fresh = False
         return changes
 
+    def take_held_changes(self) -> Iterable[str]:
+        """Return the pods that hold choices of claims which changed, or whose volumes did, since the last call."""
+        changed, self._held_changes = self._held_changes, {}
+        return [uid for claim in changed for uid in self.users_of(claim)]
+
+    def _touch(self, key: Hashable, *states: _Stored | None) -> None:
+        """Note that an object changed on which a held choice may depend."""
+        if not self._holds:
+            return
+        keys: list[Hashable] = [key]
+        for state in states:
+            if isinstance(state, PersistentVolume):
+                keys.append(self._reserved.get(state.metadata.name))
+                if (reference := state.spec.claim_ref) is not None:
+                    keys.append((reference.namespace, reference.name))
+        self._held_changes |= {claim: None for claim in keys if claim in self._holds}
+
     def _count_change(self, key: Hashable) -> None:
         self.changes += 1
         if key in self.claims:
@@ -191,7 +212,7 @@ class Storage:
         """Hold the volume choices of a pod's claims; pods that share a claim hold its choice together."""
         self._held_by[uid] = choices
         for choice in choices:
-            self._holds.setdefault(choice.claim, (choice, set()))[1].add(uid)
+            self._holds.setdefault(choice.claim, (choice, {}))[1][uid] = None
             if choice.volume:
                 self._reserved[choice.volume] = choice.claim
         self.changes += 1
@@ -200,7 +221,7 @@ class Storage:
         """Release the choices that a pod held."""
         for choice in self._held_by.pop(uid, ()):
             users = self._holds[choice.claim][1]
-            users.discard(uid)
+            users.pop(uid, None)
             if not users:
                 del self._holds[choice.claim]
                 if choice.volume:
@@ -216,6 +237,11 @@ class Storage:
         """Return the choice held for a claim."""
         hold = self._holds.get(claim)
         return hold[0] if hold else None
+
+    def users_of(self, claim: ClaimKey) -> Iterable[str]:
+        """Return the pods for which the choice of a claim is held."""
+        hold = self._holds.get(claim)
+        return hold[1] if hold else ()
 
     def node_of(self, claim: PersistentVolumeClaim) -> str | None:
         """Return the node for which a claim's volume is being created, None without one."""
