@@ -45,6 +45,28 @@ def test_a_smaller_job_moves_so_that_the_gang_keeps_its_leaf() -> None:
     world.check()
 
 
+@pytest.mark.parametrize(("grace", "moves"), [(None, True), (30, True), (500, False), (86_400, False)])
+def test_a_gang_does_not_wait_for_a_pod_that_may_take_long_to_end(grace: int | None, moves: bool) -> None:
+    world = _full_leaf(beside=4)
+    world.pods["small"].spec.termination_grace_period_seconds = grace
+    world.tell_pod("small")
+    world.fail(world.nodes_of("g")["g-1"])
+    world.run(30)
+    assert ("small" in dict(world.evictions)) is moves
+    assert set(world.phases()) == {Phase.DONE}
+    world.check()
+
+
+def test_a_pod_that_may_take_hours_to_end_does_not_move_for_others() -> None:
+    world = _full_leaf()
+    world.pods["small"].spec.termination_grace_period_seconds = 7200
+    world.tell_pod("small")
+    world.fail(world.nodes_of("g")["g-1"])
+    world.run(30)
+    assert not world.evictions
+    assert world.phases() == [Phase.PLANNED]
+
+
 def test_a_migration_that_only_says_that_it_makes_room_holds_up_no_gang() -> None:
     world = _full_leaf()
     for number in (1, 2):

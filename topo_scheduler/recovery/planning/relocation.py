@@ -1,8 +1,9 @@
 """Chooses pods to relocate so that a gang keeps its domain when no nodes are free near it.
 
 The cost of a set is the sum over its pods of GPUs (at least 1) times the seconds of work that the pod loses.
-A pod loses `RESTART_SECONDS`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the
-lowest first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
+A pod loses `RESTART_SECONDS`, and what it ran since its last checkpoint. A grace period above the default counts, too,
+as the gang waits for its end. Sets are ordered by highest priority (the lowest first), then by cost, then by size. The
+pods of a gang move all together, unless the gang can spare some of them.
 
 - With at most `EXACT_WORKLOADS` movable workloads, the search tries every set of them in that order. For each set it
   places the gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the
@@ -41,6 +42,7 @@ from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candida
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS
 from topo_scheduler.state.pods.workloads import MembersByClass
 
 EXACT_WORKLOADS: Final = 10
@@ -61,7 +63,8 @@ def cost_of(pod: MovingPod, wall: float) -> float:
     """Return the cost of moving a pod, in GPU-seconds. ``wall`` is in seconds since the epoch."""
     occupant, interval = pod.entry.occupant, pod.workload.request.checkpoint_interval
     ran = max(0.0, wall - occupant.started) if occupant is not None else 0.0
-    return max(1, pod.entry.amount(GPU)) * (RESTART_SECONDS + (min(ran, interval) if interval else ran))
+    ending = max(0.0, occupant.grace - DEFAULT_GRACE_SECONDS) if occupant is not None else 0.0
+    return max(1, pod.entry.amount(GPU)) * (RESTART_SECONDS + ending + (min(ran, interval) if interval else ran))
 
 
 def restart_cost(survivors: Sequence[MovingPod]) -> float:

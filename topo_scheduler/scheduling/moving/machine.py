@@ -33,7 +33,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.disruption_budgets import DisruptionLimit
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.pods.victim_info import VictimInfo
+from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -356,6 +356,8 @@ class Moving:
             is_movable = is_movable and not owner.request.bandwidth and not has_segments(owner)
             if not is_movable or occupant.priority > workload.priority or owner is workload:
                 continue
+            if occupant.grace > LONGEST_WAIT_SECONDS:
+                continue  # others would wait for it, and lose their seats
             guards = budgets.guarding(entry.profile)
             if len(guards) > 1 or any(guard.allowed <= 0 for guard in guards):
                 continue
