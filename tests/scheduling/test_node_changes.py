@@ -78,6 +78,18 @@ def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> N
     assert len(d.complaints()) == 1
 
 
+def test_a_pod_that_its_owner_resizes_beyond_its_node_is_no_fault_of_two_schedulers() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod, resized = make_pod("p", gpus=4), make_pod("resized", gpus=1, namespace="hostile")
+    d.run(pod, resized)
+    resized.spec.containers[0].resources.requests["cpu"] = "1000"
+    d.apply(resized)
+    d.step()
+    assert d.told(pod, Reason.OVERSUBSCRIBED) == d.told(resized, Reason.OVERSUBSCRIBED) == []
+    (warning,) = d.complaints()
+    assert "hostile/resized was resized" in warning
+
+
 @pytest.mark.parametrize("uid", ["uid-s1-l1-1", "new"])
 def test_a_node_that_shrinks_below_its_pods_is_logged_each_time(uid: str) -> None:
     """Also one that was made again under its name: the alert on such nodes sends its reader to the log."""

@@ -475,12 +475,18 @@ class Outcomes:
             times.append(again)
         return min(times, default=None)
 
-    def check_overdrawn(self, pod: Pod) -> list[Instruction]:
-        """Return what to report when a pod that another scheduler bound took more than a node had left."""
+    def check_overdrawn(self, pod: Pod, *, resized: bool = False) -> list[Instruction]:
+        """Return what to report when a pod that another scheduler bound took more than a node had left.
+
+        Users may resize their running pods to any amount. The kubelet grants what the node has, so that other pods of
+        the node lose nothing, and hear nothing of it.
+        """
         over = self._world.oversubscribed(pod.spec.node_name)
         if not over:
             return []
         shortage = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"
+        if resized:
+            return [LogWarning(f"{shortage} {pod.key} was resized; its kubelet decides whether the pod gets more")]
         # The tenant of the pod chose the scheduler name. Other tenants do not read it, and get the same text each time.
         remedy = "give the two schedulers different nodes"
         text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it; {remedy}"

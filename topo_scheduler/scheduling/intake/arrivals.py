@@ -508,6 +508,8 @@ class Arrivals:
 
     def _bound(self, pod: Pod, now: float) -> None:
         created_there = self._created_there(pod)
+        known = self._world.ledger.get(pod.metadata.uid)
+        resized = known is not None and known.node == pod.spec.node_name
         changed, problems = self._world.bound(
             pod, created_there=created_there, believed=not (self.deciding and created_there)
         )
@@ -523,7 +525,7 @@ class Arrivals:
             if left is not None:
                 self.touch(left)
         if changed:
-            self._out += self._outcomes.check_overdrawn(pod)
+            self._out += self._outcomes.check_overdrawn(pod, resized=resized)
         self.unread.drop(pod.metadata.uid)
 
     def _created_there(self, pod: Pod) -> bool:
