@@ -180,3 +180,31 @@ def test_only_so_many_count_as_decisions_can_charge(scheduler: str, terms: int) 
         assert len(d.engine.preempting.nominations) <= MAX_WEIGHT // (1 + terms)
         if namespace == "first":
             assert len(d.engine.preempting.nominations) == MAX_NAMESPACE_WEIGHT // (1 + terms)
+
+
+@pytest.mark.parametrize("scheduler", ["other", "topology-aware-scheduler"])
+@pytest.mark.parametrize("namespaces", [1, 30])
+def test_pods_that_are_nominated_to_all_nodes_leave_most_to_others(scheduler: str, namespaces: int) -> None:
+    d = ready(100)
+    d.step()
+    pods = [nominated(f"p{number}", f"n{number}", f"hostile-{number % namespaces}") for number in range(100)]
+    for pod in pods:
+        pod.spec.scheduler_name = scheduler
+        pod.metadata.annotations |= ours({"gang-name": "never-complete", "gang-size": "4000"})
+    d.apply(*pods)
+    assert len(d.engine.preempting.nominations) == (5 if namespaces == 1 else 10)
+    d.delete(*pods[:50])
+    d.apply(*pods[50:])
+    d.settle()
+    victims = [make_pod(f"victim-{number}", gpus=8, namespace="victim") for number in range(90)]
+    assert len(d.run(*victims)) == 90
+
+
+def test_nominations_of_a_predecessor_count_on_all_nodes() -> None:
+    d = ready(100)
+    pods = [nominated(f"p{number}", f"n{number}") for number in range(100)]
+    for pod in pods:
+        pod.spec.scheduler_name = "topology-aware-scheduler"
+        pod.metadata.annotations |= ours({"gang-name": "never-complete", "gang-size": "4000"})
+    d.apply(*pods)
+    assert d.run(make_pod("waits", gpus=8)) == {}

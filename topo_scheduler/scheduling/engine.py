@@ -278,7 +278,7 @@ class Engine:
     def _read_nominations(self, pods: Iterable[Pod], now: float) -> None:
         for pod in pods:
             try:
-                self.preempting.pods_applied((pod,), now)
+                self.preempting.pods_applied((pod,), now, listed=not self.arrivals.deciding)
             except Exception as error:
                 self._out += failure_of(f"nomination of pod {pod.key}", error, Activity.OBJECT)
                 self._unread_nominations.fail(pod.metadata.uid, pod, now)

@@ -9,19 +9,20 @@ write one after the other.
 
 from topo_scheduler.scheduling.preemption.nomination_trust import COUNTS_SECONDS, NominationTrust
 from topo_scheduler.scheduling.preemption.nominations import Nomination
+from topo_scheduler.scheduling.world import World
 
 
 class AdoptedNominations:
     """Which of them count, and until when."""
 
-    def __init__(self) -> None:
-        self._trust = NominationTrust()
+    def __init__(self, world: World) -> None:
+        self._trust = NominationTrust(world.nodes)
         self._until: dict[str, float] = {}
         """Until when the nomination of each pod counts, in seconds."""
 
-    def put(self, nomination: Nomination, now: float) -> bool:
-        """Record the nomination of a pod; return whether it counts."""
-        if not self._trust.admit(nomination, now):
+    def put(self, nomination: Nomination, now: float, *, of_predecessor: bool) -> bool:
+        """Record the nomination of a pod, which a predecessor wrote or another component; return whether it counts."""
+        if not self._trust.admit(nomination, now, anywhere=of_predecessor):
             return False
         self._until[nomination.uid] = now + COUNTS_SECONDS
         return True

@@ -92,7 +92,7 @@ class Preempting:
         self.budgets = Budgets()
         self.nominations = nominations
         self._of_others = NominationsOfOthers(world, nominations)
-        self._adopted = AdoptedNominations()
+        self._adopted = AdoptedNominations(world)
         self.replacements = replacements
         self._partially_bound = partially_bound
         self.enabled = spec.enabled
@@ -132,9 +132,9 @@ class Preempting:
 
     # ------------------------------------------------------------ input
 
-    def pods_applied(self, pods: Iterable[Pod], now: float) -> None:
+    def pods_applied(self, pods: Iterable[Pod], now: float, *, listed: bool = False) -> None:
         """Record the nominations of pending pods of all schedulers. Must run after the workloads have processed these
-        pods.
+        pods. ``listed``: the pods are from before the first decision.
         """
         for pod in pods:
             uid = pod.metadata.uid
@@ -155,7 +155,7 @@ class Preempting:
                 # Nominated by a previous process of this scheduler, or by a component that knows of upcoming room.
                 self._claims.handled.add(uid)
                 nomination = nomination_of(pod, self._world)
-                if self._adopted.put(nomination, now):
+                if self._adopted.put(nomination, now, of_predecessor=listed):
                     self.nominations.put(nomination)
 
     def pod_deleted(self, uid: str, now: float) -> None:

@@ -2,11 +2,12 @@
 
 Who may write the status of a pod can nominate it to any node. So a nomination counts for a minute. A namespace whose
 nominations ended without a bind for a minute altogether loses the benefit for an hour: otherwise it could replace pods,
-or move their nominations, just before each minute is over. All that count are charged again for each decision, so their
-number has a cap, too.
+or move their nominations, just before each minute is over. Meanwhile the nominations of a namespace count on few nodes
+only, so that others go elsewhere. All that count are charged again for each decision, so their number has a cap, too.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,9 @@ MAX_WEIGHT: Final = 4096
 """Weight of all nominations that count."""
 MAX_NAMESPACE_WEIGHT: Final = 2048
 """Weight of the nominations of one namespace that count."""
+MAX_NODES_SHARE: Final = 0.1
+"""Share of all nodes to which nominations count, and at least `MIN_NODES`; those of one namespace to half as many."""
+MIN_NODES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class _Counting:
     """A nomination that counts, by namespace; ``since`` in seconds."""
 
     namespace: str
+    node: str
     weight: int
     since: float
 
@@ -53,24 +58,36 @@ class _Vain:
 class NominationTrust:
     """Nominations that count, and the namespaces whose nominations do not."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Sized) -> None:
+        """Set up without nominations. ``nodes`` are those of the cluster, at any time."""
+        self._all_nodes = nodes
+        self._nodes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Number of nominations that count, by namespace and node."""
+        self._held_nodes = 0
         self._counting: dict[str, _Counting] = {}
         self._weights: Counter[str] = Counter()
         self._vain: dict[str, _Vain] = {}
         self._doubted: dict[str, float] = {}
         """Namespaces whose nominations do not count, and until when, in seconds."""
 
-    def admit(self, nomination: Nomination, now: float) -> bool:
-        """Record a nomination; return whether it counts."""
-        namespace, weight = nomination.namespace, weight_of(nomination)
+    def admit(self, nomination: Nomination, now: float, *, anywhere: bool = False) -> bool:
+        """Record a nomination; return whether it counts. ``anywhere``: whether it does on any number of nodes."""
+        namespace, node, weight = nomination.namespace, nomination.node, weight_of(nomination)
         if self.doubts(namespace, now):
             return False
         self.end(nomination.uid, now, in_vain=False)
         of_namespace = self._weights[namespace] + weight
         if of_namespace > MAX_NAMESPACE_WEIGHT or self._weights.total() + weight > MAX_WEIGHT:
             return False
+        nodes = self._nodes.get(namespace, Counter())
+        if node not in nodes:
+            most = max(MIN_NODES, int(MAX_NODES_SHARE * len(self._all_nodes)))
+            if not anywhere and (len(nodes) >= most // 2 or self._held_nodes >= most):
+                return False
+            self._held_nodes += 1
+        self._nodes[namespace][node] += 1
         self._weights[namespace] = of_namespace
-        self._counting[nomination.uid] = _Counting(namespace, weight, now)
+        self._counting[nomination.uid] = _Counting(namespace, node, weight, now)
         return True
 
     def doubts(self, namespace: str, now: float) -> bool:
@@ -95,6 +112,13 @@ class NominationTrust:
         self._weights[namespace] -= counting.weight
         if not self._weights[namespace]:
             del self._weights[namespace]
+        nodes = self._nodes[namespace]
+        nodes[counting.node] -= 1
+        if not nodes[counting.node]:
+            del nodes[counting.node]
+            self._held_nodes -= 1
+        if not nodes:
+            del self._nodes[namespace]
         if not in_vain or self.doubts(namespace, now):
             return ""
         vain = self._vain.get(namespace)

@@ -19,7 +19,7 @@ class NominationsOfOthers:
     def __init__(self, world: World, nominations: Nominations) -> None:
         self._world = world
         self._nominations = nominations
-        self._trust = NominationTrust()
+        self._trust = NominationTrust(world.nodes)
         self._looks: dict[str, float] = {}
         """When to look at each nomination that counts again, in seconds."""
         self._in_vain: dict[str, None] = {}
