@@ -22,7 +22,7 @@ class AdoptedNominations:
 
     def put(self, nomination: Nomination, now: float, *, of_predecessor: bool) -> bool:
         """Record the nomination of a pod, which a predecessor wrote or another component; return whether it counts."""
-        if not self._trust.admit(nomination, now, anywhere=of_predecessor):
+        if not self._trust.admit(nomination, now, of_predecessor=of_predecessor):
             return False
         self._until[nomination.uid] = now + COUNTS_SECONDS
         return True

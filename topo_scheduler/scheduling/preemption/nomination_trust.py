@@ -17,10 +17,12 @@ COUNTS_SECONDS: Final = 60.0
 """Seconds for which a nomination counts, and for which those of a namespace may be in vain."""
 DOUBTED_SECONDS: Final = 3600.0
 """Seconds for which the nominations of a namespace do not count after that, and after which it is forgotten."""
-MAX_WEIGHT: Final = 4096
-"""Weight of all nominations that count."""
-MAX_NAMESPACE_WEIGHT: Final = 2048
+MAX_WEIGHT: Final = 512
+"""Weight of all nominations that count. A step takes about 10 microseconds for each unit."""
+MAX_NAMESPACE_WEIGHT: Final = 256
 """Weight of the nominations of one namespace that count."""
+PREDECESSOR_FACTOR: Final = 8
+"""How many times as much those may weigh that a predecessor wrote, perhaps for a large gang."""
 MAX_NODES_SHARE: Final = 0.1
 """Share of all nodes to which nominations count, and at least `MIN_NODES`; those of one namespace to half as many."""
 MIN_NODES: Final = 8
@@ -70,19 +72,19 @@ class NominationTrust:
         self._doubted: dict[str, float] = {}
         """Namespaces whose nominations do not count, and until when, in seconds."""
 
-    def admit(self, nomination: Nomination, now: float, *, anywhere: bool = False) -> bool:
-        """Record a nomination; return whether it counts. ``anywhere``: whether it does on any number of nodes."""
+    def admit(self, nomination: Nomination, now: float, *, of_predecessor: bool = False) -> bool:
+        """Record a nomination; return whether it counts. One ``of_predecessor`` does on any number of nodes."""
         namespace, node, weight = nomination.namespace, nomination.node, weight_of(nomination)
         if self.doubts(namespace, now):
             return False
         self.end(nomination.uid, now, in_vain=False)
-        of_namespace = self._weights[namespace] + weight
-        if of_namespace > MAX_NAMESPACE_WEIGHT or self._weights.total() + weight > MAX_WEIGHT:
+        of_namespace, factor = self._weights[namespace] + weight, PREDECESSOR_FACTOR if of_predecessor else 1
+        if of_namespace > factor * MAX_NAMESPACE_WEIGHT or self._weights.total() + weight > factor * MAX_WEIGHT:
             return False
         nodes = self._nodes.get(namespace, Counter())
         if node not in nodes:
             most = max(MIN_NODES, int(MAX_NODES_SHARE * len(self._all_nodes)))
-            if not anywhere and (len(nodes) >= most // 2 or self._held_nodes >= most):
+            if not of_predecessor and (len(nodes) >= most // 2 or self._held_nodes >= most):
                 return False
             self._held_nodes += 1
         self._nodes[namespace][node] += 1
