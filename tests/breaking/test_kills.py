@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e import objects
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.cli.drain import migrations_for
+from topo_scheduler.cli.drain import plan_drain
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.reading.decoding import Codec
 
@@ -91,7 +91,7 @@ def _drain(world: World) -> None:
     leaf = [name for name in world.node_names() if name.startswith(world.nodes_of("g")[0].rpartition("-")[0])]
     for name in leaf:
         world.store.modify("nodes", name, "", lambda node: {**node, "spec": {**node["spec"], "unschedulable": True}})
-    for one in migrations_for(pods, leaf, "s1/l1", objects.SCHEDULER)[0]:
+    for one in plan_drain(pods, leaf, "s1/l1", objects.SCHEDULER).migrations:
         named = [{"name": name, "uid": uid} for name, uid in one.pods]
         body = {
             "apiVersion": "topology.scheduler/v1alpha1",

@@ -15,6 +15,7 @@ from tests.kube.stub import stubbed
 from tests.kube.virtual import virtual_time
 from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
+from topo_scheduler.simulation.apiserver import Delay, RequestInfo
 from topo_scheduler.simulation.demo import until
 
 _GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}
@@ -39,16 +40,35 @@ def _pod(
     scheduler: str = "topology-aware-scheduler",
     said: dict[str, str] | None = None,
 ) -> None:
-    owners = [_owned("Job", owner)] if owner else []
-    body = {
-        "metadata": {"name": name, "ownerReferences": owners, "annotations": said or {}},
+    body = _body(name, node, owner, scheduler, said)
+    served.call(lambda: served.server.store.create("pods", body, "default"))
+
+
+def _body(
+    name: str,
+    node: str,
+    owner: str = "",
+    scheduler: str = "topology-aware-scheduler",
+    said: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "ownerReferences": [_owned("Job", owner)] if owner else [],
+            "annotations": said or {},
+        },
         "spec": {
             "schedulerName": scheduler,
             "nodeName": node,
             "containers": [{"name": "main", "image": "busybox"}],
         },
     }
-    served.call(lambda: served.server.store.create("pods", body, "default"))
+
+
+def _moving(served: Served) -> set[str]:
+    """The pods that all Migrations name."""
+    listed = served.call(lambda: served.server.store.list("migrations.topology.scheduler"))
+    return {pod["name"] for item in listed for pod in item.obj["spec"]["pods"]}
 
 
 def test_a_dry_run_tells_what_would_be_moved_and_writes_nothing(served: Served) -> None:
@@ -71,9 +91,10 @@ def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")
     _pod(served, "a-1", "node-8", "a")
-    for _ in range(2):
+    for said in ("1 Migration created", "0 Migrations created, 1 in progress already"):
         done = run("drain", "leaf-3", "--cause", "new switch", "--kubeconfig", served.kubeconfig)
         assert done.exit_code == 0, done.output
+        assert said in done.output
     (migration,) = served.call(lambda: served.server.store.list("migrations.topology.scheduler"))
     spec = migration.obj["spec"]
     assert spec["cause"] == "new switch" and spec["avoid"] == ["leaf-3"]
@@ -224,6 +245,44 @@ def test_waiting_shows_each_change_and_the_end(
     assert done.exit_code == code, done.output
     for text in said:
         assert text in done.output
+
+
+def test_pods_bound_until_the_node_is_cordoned_are_moved_too(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+
+    def late(info: RequestInfo) -> bool:
+        served.server.store.create("pods", _body("b-0", info.name, "b"), "default")
+        return True
+
+    served.server.faults.add(Delay(0.0), verb="patch", resource="nodes", where=late, times=1)
+    done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0, done.output
+    assert "2 pods of 2 workloads to move" in done.output and "2 Migrations created" in done.output
+    assert _moving(served) == {"a-0", "b-0"}
+
+
+def test_waiting_moves_pods_whose_binding_was_on_its_way(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    store = served.server.store
+    kind = "migrations.topology.scheduler"
+
+    async def lead() -> None:
+        for count in (1, 2):
+            assert await until(store, lambda count=count: len(store.list(kind)) == count, 20)  # type: ignore[misc]
+            if count == 1:
+                store.create("pods", _body("b-0", "node-7", "b"), "default")
+            for item in store.list(kind):
+                name, done = item.obj["metadata"]["name"], {"phase": "Done"}
+                store.modify(kind, name, "default", partial(_with_status, done), subresource="status")
+
+    leading = asyncio.run_coroutine_threadsafe(lead(), served.loop)
+    done = run("drain", "node-7", "--wait", "--kubeconfig", served.kubeconfig)
+    leading.result(20)
+    assert done.exit_code == 0, done.output
+    assert "pods were bound to these nodes meanwhile" in done.output
+    assert _moving(served) == {"a-0", "b-0"}
 
 
 def test_a_limit_without_waiting_is_refused(served: Served) -> None:

@@ -1,9 +1,11 @@
 """``topo-scheduler drain``: drains nodes or whole domains by Migrations, which the scheduler executes."""
 
+import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,12 +27,15 @@ from topo_scheduler.cli.coroutines import run_async
 from topo_scheduler.cli.run import Duration
 
 if TYPE_CHECKING:
+    from topo_scheduler.api.migrations import Phase
     from topo_scheduler.api.objects import Pod
     from topo_scheduler.cli.live_config import LiveConfiguration
     from topo_scheduler.kube.connection.client import Client
     from topo_scheduler.scheduling.world import World
 
 TIMEOUT_SECONDS: Final = 10.0
+CORDONS_AT_ONCE: Final = 16
+"""Maximum nodes that are cordoned at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,21 @@ class RemainingPod:
     pod: str
     node: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainPlan:
+    """What a drain does: the nodes to cordon, the Migrations to create, and the pods that stay."""
+
+    target: str
+    nodes: tuple[str, ...]
+    migrations: tuple[WantedMigration, ...]
+    stays: tuple[RemainingPod, ...]
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """The UIDs of the pods to move."""
+        return frozenset(uid for migration in self.migrations for _, uid in migration.pods)
 
 
 @click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -115,42 +135,64 @@ async def _drain(
         for problem in render.problems(listed.problems):
             say(f"warning: {problem}", err=True)
         nodes = _nodes(world, target)
-        migrations, stays = migrations_for(listed.pods, nodes, target, scheduler.scheduler_name)
+        plan = plan_drain(listed.pods, nodes, target, scheduler.scheduler_name)
+        problem = _recovery_problem(live) if plan.migrations else ""
+        refused = bool(problem) and not live.assumed and not dry_run
+        if not dry_run and not refused:
+            ended_phases = await _ended_phases(client)
+            await _cordon(client, nodes)
+            # Until the nodes are cordoned the scheduler binds pods there, and an answer may take seconds.
+            plan = plan_drain((await list_cluster(client)).pods, nodes, target, scheduler.scheduler_name)
+            problem = _recovery_problem(live) if plan.migrations else ""
         if output == "text":
-            _report(target, nodes, migrations, stays)
+            _report(plan)
         else:
-            click.echo(as_document(_plan(target, nodes, migrations, stays, dry_run=dry_run), output))
-        if migrations:
-            _check_recovery(live, refuse=not dry_run)
+            click.echo(as_document(_document(plan, dry_run=dry_run), output))
+        if refused:
+            raise CommandFailure(f"{problem}. Nothing was changed")
+        if problem:
+            say(f"warning: {problem}", err=True)
+        if plan.migrations:
             await check_leader(client, scheduler.leader_election)
         if dry_run:
             return
-        created = await _write(client, nodes, migrations, target, cause, scheduler.scheduler_name)
-        say(f"{counted(len(nodes), 'node')} cordoned, {counted(len(created), 'Migration')} created", err=True)
-        if wait:
-            await wait_for_migrations(client, created, timeout)
+        cause = cause or f"{target} is drained"
+        names, existing = await _create(client, plan, ended_phases, cause, scheduler.scheduler_name)
+        already = f", {existing} in progress already" if existing else ""
+        cordoned, created = counted(len(nodes), "node"), counted(len(names) - existing, "Migration")
+        say(f"{cordoned} cordoned, {created} created{already}", err=True)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        planned_uids = plan.uids
+        while wait:
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            await wait_for_migrations(client, names, remaining)
+            # Bindings that were on their way when the nodes were cordoned have arrived meanwhile.
+            pods = [pod for pod in (await list_cluster(client)).pods if pod.metadata.uid not in planned_uids]
+            further = plan_drain(pods, nodes, target, scheduler.scheduler_name)
+            if not further.migrations:
+                return
+            say("pods were bound to these nodes meanwhile", err=True)
+            _report(further, err=True)
+            names, _ = await _create(client, further, await _ended_phases(client), cause, scheduler.scheduler_name)
+            planned_uids |= further.uids
 
 
-def _check_recovery(live: "LiveConfiguration", *, refuse: bool) -> None:
-    """Check that a leader would execute Migrations; if the configuration is only assumed, warn."""
+def _recovery_problem(live: "LiveConfiguration") -> str:
+    """Return why no leader executes Migrations, as far as the configuration tells; empty if one does."""
     recovery = live.configuration.topology.spec.recovery
     if recovery.enabled and not recovery.dry_run:
-        return
+        return ""
     field, value = ("dryRun", "true") if recovery.enabled else ("enabled", "false")
     if live.assumed:
-        text = (
+        return (
             "whether recovery is on in the scheduler is not known, and by default it is off: then these Migrations stay"
             " without a phase, with the reason RecoveryDisabled in their status"
         )
-    else:
-        remedy = "set it to " + ("false" if recovery.enabled else "true")
-        text = (
-            f"recovery.{field} is {value} in {live.origin}: the scheduler would move no pod; {remedy} in"
-            " TopologySchedulerConfig, or empty the nodes with kubectl drain"
-        )
-        if refuse:
-            raise CommandFailure(f"{text}. Nothing was changed")
-    say(f"warning: {text}", err=True)
+    remedy = "set it to " + ("false" if recovery.enabled else "true")
+    return (
+        f"recovery.{field} is {value} in {live.origin}: the scheduler would move no pod; {remedy} in"
+        " TopologySchedulerConfig, or empty the nodes with kubectl drain"
+    )
 
 
 def _nodes(world: "World", target: str) -> list[str]:
@@ -173,10 +215,8 @@ def _nodes(world: "World", target: str) -> list[str]:
     return [world.nodes.names[row] for row in rows.tolist()]
 
 
-def migrations_for(
-    pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str
-) -> tuple[list[WantedMigration], list[RemainingPod]]:
-    """Return the Migrations that drain nodes, and the pods that stay."""
+def plan_drain(pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str) -> DrainPlan:
+    """Return the Migrations by which a scheduler drains nodes, and the pods that stay."""
     from topo_scheduler.api.annotations import GANG_ID, MOVABLE
 
     drained = set(nodes)
@@ -210,34 +250,26 @@ def migrations_for(
         named_pods = tuple((pod.metadata.name, pod.metadata.uid) for pod in members)
         workload = f"{controller.kind} {controller.name}" if key.startswith("gang ") else key
         migrations.append(WantedMigration(namespace, f"{slug}-{digest}", workload, named_pods))
-    return migrations, stays
+    return DrainPlan(target, tuple(nodes), tuple(migrations), tuple(stays))
 
 
-def _report(
-    target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[RemainingPod]
-) -> None:
-    pods = counted(sum(len(migration.pods) for migration in migrations), "pod")
-    say(f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(migrations), 'workload')} to move")
-    for migration in migrations:
+def _report(plan: DrainPlan, *, err: bool = False) -> None:
+    nodes, pods = counted(len(plan.nodes), "node"), counted(len(plan.uids), "pod")
+    workloads = counted(len(plan.migrations), "workload")
+    say(f"{plan.target}: {nodes} to cordon, {pods} of {workloads} to move", err=err)
+    for migration in plan.migrations:
         names = few_of([name for name, _ in migration.pods])
-        say(f"  {migration.namespace}/{migration.name}  {migration.workload}: {names}")
-    for stay in stays:
-        say(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")
+        say(f"  {migration.namespace}/{migration.name}  {migration.workload}: {names}", err=err)
+    for stay in plan.stays:
+        say(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}", err=err)
 
 
-def _plan(
-    target: str,
-    nodes: Sequence[str],
-    migrations: Sequence[WantedMigration],
-    stays: Sequence[RemainingPod],
-    *,
-    dry_run: bool,
-) -> dict[str, object]:
+def _document(plan: DrainPlan, *, dry_run: bool) -> dict[str, object]:
     """Return the plan for JSON and YAML output."""
     return {
-        "target": target,
+        "target": plan.target,
         "dryRun": dry_run,
-        "nodes": list(nodes),
+        "nodes": list(plan.nodes),
         "migrations": [
             {
                 "namespace": migration.namespace,
@@ -245,55 +277,70 @@ def _plan(
                 "workload": migration.workload,
                 "pods": [{"name": name, "uid": uid} for name, uid in migration.pods],
             }
-            for migration in migrations
+            for migration in plan.migrations
         ],
-        "stays": [{"pod": stay.pod, "node": stay.node, "reason": stay.why} for stay in stays],
+        "stays": [{"pod": stay.pod, "node": stay.node, "reason": stay.why} for stay in plan.stays],
     }
 
 
-async def _write(
-    client: "Client",
-    nodes: Sequence[str],
-    migrations: Sequence[WantedMigration],
-    target: str,
-    cause: str,
-    scheduler: str,
-) -> list[tuple[str, str]]:
-    """Cordon the nodes and create the Migrations for a scheduler; return namespace and name of each.
+async def _ended_phases(client: "Client") -> dict[str, "Phase"]:
+    """Return the phase of each Migration that has ended, by namespace and name.
 
     Raises:
-        CommandFailure: the definition of Migrations is not installed, or one could not be created.
+        CommandFailure: the definition of Migrations is not installed.
     """
-    from topo_scheduler.api.migrations import DEFINITION, Migration, MigrationPod, MigrationSpec, MigrationWrite
-    from topo_scheduler.kube.connection.client import MERGE_PATCH
+    from topo_scheduler.api.migrations import DEFINITION, Migration
     from topo_scheduler.kube.connection.errors import NotFound
-    from topo_scheduler.kube.connection.fence import UNFENCED
-    from topo_scheduler.kube.connection.resources import NODES
     from topo_scheduler.kube.writing.migrations import MigrationWriter
 
-    client = client.fenced(UNFENCED)
-    writer = MigrationWriter(client)
     try:
-        ended_phases = {
-            migration.key: migration.status.phase
-            async for migration in writer.each()
+        return {
+            migration.key: migration.phase
+            async for migration in MigrationWriter(client).each()
             if isinstance(migration, Migration) and migration.phase is not None and migration.phase.over
         }
     except NotFound:
         raise CommandFailure(
             f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first"
         ) from None
-    cordon = json.dumps({"spec": {"unschedulable": True}}).encode()
-    for node in nodes:
-        await client.request(
-            "PATCH", NODES.path("", node), body=cordon, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
-        )
-    refused, created = [], []
-    for wanted in migrations:
+
+
+async def _cordon(client: "Client", nodes: Sequence[str]) -> None:
+    from topo_scheduler.kube.connection.client import MERGE_PATCH
+    from topo_scheduler.kube.connection.fence import UNFENCED
+    from topo_scheduler.kube.connection.resources import NODES
+
+    client = client.fenced(UNFENCED)
+    body = json.dumps({"spec": {"unschedulable": True}}).encode()
+    free = asyncio.Semaphore(CORDONS_AT_ONCE)
+
+    async def cordon(node: str) -> None:
+        async with free:
+            path = NODES.path("", node)
+            await client.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS)
+
+    await asyncio.gather(*map(cordon, nodes))
+
+
+async def _create(
+    client: "Client", plan: DrainPlan, ended_phases: Mapping[str, "Phase"], cause: str, scheduler: str
+) -> tuple[list[tuple[str, str]], int]:
+    """Create the Migrations for a scheduler; return namespace and name of each, and how many existed already.
+
+    Raises:
+        CommandFailure: one could not be created.
+    """
+    from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, MigrationWrite
+    from topo_scheduler.kube.connection.fence import UNFENCED
+    from topo_scheduler.kube.writing.migrations import MigrationWriter
+
+    writer = MigrationWriter(client.fenced(UNFENCED))
+    refused, names, existing = [], [], 0
+    for wanted in plan.migrations:
         spec = MigrationSpec(
-            cause=cause or f"{target} is drained",
+            cause=cause,
             scheduler_name=scheduler,
-            avoid=[target],
+            avoid=[plan.target],
             pods=[MigrationPod(name, uid) for name, uid in wanted.pods],
         )
         name, attempt = wanted.name, 1
@@ -307,8 +354,9 @@ async def _write(
         # An existing Migration of this name is for the same pods: another drain is in progress.
         if result.outcome not in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
             refused.append(f"{wanted.namespace}/{wanted.name}: {result.message}")
-        else:
-            created.append((wanted.namespace, name))
+            continue
+        names.append((wanted.namespace, name))
+        existing += result.outcome is MigrationWrite.STALE
     if refused:
         raise CommandFailure("these Migrations could not be created:\n  " + "\n  ".join(refused))
-    return created
+    return names, existing
