@@ -217,7 +217,7 @@ class OwnerDirectory:
             return self._find(namespace, reference) or answer
 
     async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | None:
-        """Return the owners of an object, with no answer requested more than ``age`` seconds ago.
+        """Return the owners of an object, with no answer requested more than ``age`` seconds before this call.
 
         It requests watched kinds too, since their watch may lag behind. None if the server has not answered for all
         of them ``within`` this many seconds.
@@ -243,7 +243,8 @@ class OwnerDirectory:
         The watch of a watched owner reports its other changes, since it may be ahead of this answer.
         """
         key = key_of(namespace, reference)
-        requested_at = -inf
+        # Measured before the wait for the lock, so that concurrent callers share the first answer, however slow it is.
+        oldest, requested_at = self._clock() - age, -inf
 
         @asynccontextmanager
         async def slot() -> AsyncIterator[None]:
@@ -253,7 +254,7 @@ class OwnerDirectory:
                 yield
 
         async with self._locks.setdefault(key, asyncio.Lock()):
-            if self._clock() - self._confirmed.get(key, -inf) <= age:
+            if self._confirmed.get(key, -inf) >= oldest:
                 return ""
             answer = await self._reader.read(namespace, reference, halts=True, slot=slot)
             stopped = answer.stopped if isinstance(answer, ChainLink) else ""
