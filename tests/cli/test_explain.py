@@ -237,7 +237,7 @@ def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp
     assert "What would help, cheapest first (each was tried on a copy of the cluster):\n  1. " in text
     assert all(way["text"] in text for way in why["remedies"] if "until" not in way["text"])
     assert "spine-1/leaf-1           room for 1 of 5 pods" in text
-    assert "size rule  at least 5 nodes, within 3 leaves of the cluster" in text
+    assert "fewest-leaves rule  at least 5 nodes, within 3 leaves of the cluster" in text
 
 
 def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_to_be_that() -> None:
@@ -270,7 +270,7 @@ def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(s
     assert code == 0
     assert "\nAlso: Reserved: spine-1/leaf-1 (2 nodes), expected free at about " in text
     assert text.partition("\nEvents:")[0].count("nodes are available") == 1
-    assert "size rule  at least 2 nodes, within one leaf\n" in text
+    assert "fewest-leaves rule  at least 2 nodes, within one leaf\n" in text
 
 
 def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ class TopologySpec(Model):
     recovery: RecoverySpec = RecoverySpec.defaults()
     spares: SparesSpec = SparesSpec.defaults()
     placement_rules: tuple[PlacementRule, ...] = ()
-    """Limits on the spread of gangs, in addition to the size rule. For each gang the first required rule that matches
-    applies, and the first preferred rule."""
+    """Limits on the spread of gangs, in addition to the fewest-leaves rule. For each gang the first required rule that
+    matches applies, and the first preferred rule."""
     links: tuple[Link, ...] = ()
     """Capacities of links whose node labels do not give them. Links of unknown capacity are not limited."""
     small_pods: SmallPods = SmallPods.defaults()

@@ -1,4 +1,4 @@
-"""The fields that both configuration kinds have under ``spec``: weights of the score, and the size rule."""
+"""The fields that both configuration kinds have under ``spec``: weights of the score, and the fewest-leaves rule."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -50,7 +50,7 @@ class ScoringWeights(Model):
 
 
 class TopologyConstraints(Model):
-    """The size rule: over how many leaf switches a gang may spread."""
+    """The fewest-leaves rule: over how many leaf switches a gang may spread."""
 
     enforcement: Enforcement = Enforcement.REQUIRED
     """``required``: a gang is placed on the fewest leaf switches that could hold it; otherwise it stays pending.

@@ -122,7 +122,7 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     if rule is not None:
         domain = "the cluster" if rule["within"] == "cluster" else f"one {rule['within']}"
         where = "one leaf" if rule["leaves"] == 1 else f"{rule['leaves']} leaves of {domain}"
-        yield f"  size rule  at least {counted(rule['nodes'], 'node')}, within {where}"
+        yield f"  fewest-leaves rule  at least {counted(rule['nodes'], 'node')}, within {where}"
     if why is None:
         for domain in decision["domains"]:
             yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
