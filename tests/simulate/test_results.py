@@ -141,7 +141,7 @@ def test_a_narrow_terminal_shows_every_figure_whole(width: int) -> None:
         assert max(map(len, said.splitlines())) <= width
         assert said.count("least-allocated") == len(tables) == said.count("policy")
         assert f"{before.wait[0].p99:,.0f}" in said and f"{before.utilisation_percent:.2f}" in said
-        for part in ("utilisation", "arriving", "never", "spines", "slow-down"):
+        for part in ("utilisation", "arriving", "never", "spines", "slowdown"):
             assert part in said
         assert said.count("what if") + said.count(before.cluster) == 1, "one title"
 
@@ -159,7 +159,7 @@ def test_names_in_brackets_are_names(name: str) -> None:
 def test_headings_tell_what_they_are_of_by_themselves() -> None:
     names = [name for name, _, _ in columns_of([run(task).run for task in _gangs()])]
     assert len(names) == len(set(names))
-    assert {"wait p99 s", "most leaves", "slow-down p95"} <= set(names)
+    assert {"wait p99 s", "most leaves", "slowdown p95"} <= set(names)
 
 
 def test_means_of_counts_and_what_they_differ_by_agree() -> None:

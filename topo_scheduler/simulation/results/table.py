@@ -35,8 +35,8 @@ _GANG_COLUMNS: Final[Sequence[Column]] = (
     ("gangs across leaves", lambda run: run.span.crossing_leaf, _COUNT_FORMAT),
 )
 _SLOWDOWN_COLUMNS: Final[Sequence[Column]] = (
-    ("slow-down", lambda run: run.slowdown.mean if run.slowdown else None, ".3f"),
-    ("slow-down p95", lambda run: run.slowdown.p95 if run.slowdown else None, ".3f"),
+    ("slowdown", lambda run: run.slowdown.mean if run.slowdown else None, ".3f"),
+    ("slowdown p95", lambda run: run.slowdown.p95 if run.slowdown else None, ".3f"),
 )
 _COMMON_COLUMNS: Final[Sequence[Column]] = (
     ("decisions/s", lambda run: run.decisions_per_s, ",.0f"),
@@ -73,7 +73,7 @@ def note_on(runs: Sequence[Run]) -> str:
     notes = [f"means of {seeds} seeds"] if seeds > 1 else []
     if _estimated(runs):
         share = runs[0].slowdown_assumes.communication
-        notes.append(f"slow-down: estimated for steps that are {share:.0%} all-reduce")
+        notes.append(f"slowdown: estimated for steps that are {share:.0%} all-reduce")
     return "; ".join(notes)
 
 
