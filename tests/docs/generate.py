@@ -202,7 +202,7 @@ def labels_page() -> str:
 _METRICS: Final = """\
 # Metrics
 
-The scheduler serves them at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the
+The scheduler serves metrics at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the
 name of a pod or a job. For example, alert if pods are pending for more than an hour:
 
 ```text

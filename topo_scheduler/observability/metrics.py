@@ -257,7 +257,7 @@ class Metrics:
         )
         self.recovery = self._histogram(
             "topology_recovery_duration_seconds",
-            "From the failure of a node, the request for a Migration or the start of a gang's wait, until its end.",
+            "Time from a node failure, the request for a move or the start of a gang's pending time to the Migration's end.",
             _RECOVERY,
             ("cause", "outcome"),
         )
