@@ -202,8 +202,8 @@ def labels_page() -> str:
 _METRICS: Final = """\
 # Metrics
 
-The scheduler serves metrics at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the
-name of a pod or a job. For example, alert if pods are pending for more than an hour:
+The scheduler serves metrics at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries
+the name of a pod or a job. For example, alert if pods are pending for more than an hour:
 
 ```text
 topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600

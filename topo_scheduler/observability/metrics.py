@@ -257,7 +257,7 @@ class Metrics:
         )
         self.recovery = self._histogram(
             "topology_recovery_duration_seconds",
-            "Time from a node failure, the request for a move or the start of a gang's pending time to the Migration's end.",
+            "Time of a Migration, from the node failure, the request or the start of the pending time that caused it.",
             _RECOVERY,
             ("cause", "outcome"),
         )
