@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from topo_scheduler.scheduling.devices.device_order import _laid_out_losses, _losses
 from topo_scheduler.scheduling.devices.mig_slots import MigSlots, SplitGpu, slice_bits
 from topo_scheduler.state.devices.inventory import DevicesInUse
-from topo_scheduler.state.devices.mig import geometry_of
-from topo_scheduler.state.devices.node_hardware import GIB
+from topo_scheduler.state.devices.mig import GIB, geometry_of
 from topo_scheduler.state.devices.pool_layout import layout_of
 from topo_scheduler.state.devices.pools import DeviceId, DeviceKind, NodeScope, Pool, PublishedDevice
 

@@ -48,6 +48,16 @@ class ObjectMeta(Base):
                 return owner
         return None
 
+    def is_older_than(self, other: "ObjectMeta") -> bool:
+        """Return whether this is an earlier state of the same object."""
+        version, other_version = self.resource_version, other.resource_version
+        return (
+            self.uid == other.uid
+            and version.isdecimal()
+            and other_version.isdecimal()
+            and int(version) < int(other_version)
+        )
+
 
 class ApiObject(Base):
     """Any object."""

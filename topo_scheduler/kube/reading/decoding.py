@@ -46,9 +46,6 @@ class Unchanged:
     metadata: ObjectMeta
 
 
-_BROKEN = (msgspec.DecodeError, RecursionError)
-"""Errors of the decoders; RecursionError for what is nested too deeply although it was cut."""
-
 _TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 

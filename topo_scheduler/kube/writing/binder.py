@@ -38,6 +38,7 @@ from topo_scheduler.kube.connection.errors import (
     passes,
     pause,
 )
+from topo_scheduler.kube.connection.fence import FLIGHT_SECONDS
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.waiting import set_or_due
 
@@ -55,8 +56,6 @@ LEAST_ATTEMPT_SECONDS = 4.0
 """Time that one attempt gets in any case, as far as the bind has it: a slow API server needs seconds for an answer."""
 READS_PER_HANGING_BIND = 3
 """A bind hangs if it is not answered for as long as this many reads take. Otherwise the API server may be slow."""
-FLIGHT_SECONDS = 3.0
-"""Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
 TERM_ENDS = "given up, because this term of leadership ends"
 """Start of the message when a bind is abandoned because its term ends."""
 

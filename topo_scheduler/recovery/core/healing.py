@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, MigrationWrite
+from topo_scheduler.recovery.core.migrations import BELIEVED_REFUSALS
 from topo_scheduler.recovery.detection.failure_detection import DomainFailure
 from topo_scheduler.recovery.model.barrier import failure_of
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, Warn
@@ -22,8 +23,6 @@ from topo_scheduler.state.pods.workloads import Stage
 
 RETRY_SECONDS: Final = 2.0
 LONGEST_RETRY_SECONDS: Final = 300.0
-BELIEVED_REFUSALS: Final = 4
-"""Refusals by RBAC in a row before they are logged: an API server that has just started refuses all requests."""
 
 
 @dataclass(slots=True)

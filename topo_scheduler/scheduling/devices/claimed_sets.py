@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from topo_scheduler.api.devices import Allocation
-from topo_scheduler.scheduling.devices.device_order import PCIE_ROOT
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
+from topo_scheduler.state.devices.device_survey import PCIE_ROOT
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.pools import DeviceId, PublishedDevice
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidate, DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
+from topo_scheduler.state.devices.device_survey import PCIE_ROOT
 from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.pools import (
     CounterSetForm,
@@ -31,7 +32,6 @@ from topo_scheduler.state.devices.pools import (
 )
 from topo_scheduler.state.operation_budget import charge
 
-PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 _UNIT: Final = 840_000
 """Losses and shares are integers. Up to 8 places of a profile divide a slice without a remainder."""
 MAX_KNOWN_LOSSES: Final = 16_384

@@ -7,8 +7,8 @@ import numpy as np
 
 from topo_scheduler.api.gpu_needs import architecture_name
 from topo_scheduler.scheduling.devices.claimed_sets import text_of, whole_gpus
-from topo_scheduler.scheduling.devices.device_order import PCIE_ROOT
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
+from topo_scheduler.state.devices.device_survey import PCIE_ROOT
 from topo_scheduler.state.devices.hardware import MAX_GPUS, NUMA_ATTRIBUTES, UNKNOWN_NUMA
 from topo_scheduler.state.devices.node_hardware import (
     LABELS_READ,

@@ -27,12 +27,11 @@ from topo_scheduler.scheduling.queueing.queue_keys import needed_now
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import LedgerEntry
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout, Path
 
-WHOLE_GPU: Final = 1000
-"""Thousandths of a GPU."""
 Kind = tuple[int, int]
 """GPU model and number of GPUs."""
 

@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.scheduling.extensions.extension import Nodes
+from topo_scheduler.state.devices.node_hardware import MEMORY_PERCENT
 from topo_scheduler.state.nodes.gpu_facts import GpuFacts
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
 
 Bool = npt.NDArray[np.bool_]
-MEMORY_PERCENT: Final = 93
-"""A GPU reports less memory than its name says: an L4 of 24 GB has 22.5 GiB. So much of a request is enough."""
 
 
 def _gpus(nodes: Nodes) -> GpuFacts:

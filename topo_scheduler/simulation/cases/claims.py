@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from msgspec import field
 
@@ -17,8 +16,6 @@ from topo_scheduler.simulation.cases.model import Arrival, ClaimTemplates, Clust
 from topo_scheduler.state.devices import device_survey
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.devices.pools import DeviceId, PublishedDevice, whole_pool
-
-_MEMORY_SLICE: Final = "memory-slice-"
 
 
 class ClaimTemplateSpec(Base):
@@ -117,7 +114,7 @@ def _is_gpu(device: PublishedDevice) -> bool:
 def _milli(device: PublishedDevice, counters: Mapping[tuple[str, str], object]) -> int:
     if device_survey.profile_of(device) == device_survey.WHOLE:
         return WHOLE
-    taken = sum(counter.startswith(_MEMORY_SLICE) for _, counter in device.counters)
-    every = sum(set_ in device.counter_sets and name.startswith(_MEMORY_SLICE) for set_, name in counters)
+    taken = sum(counter.startswith(device_survey.MEMORY_SLICE) for _, counter in device.counters)
+    every = sum(set_ in device.counter_sets and name.startswith(device_survey.MEMORY_SLICE) for set_, name in counters)
     # Less than a whole GPU in any case: the whole GPU is a device of its own.
     return min(WHOLE - 1, WHOLE * taken // every) if every else 0

@@ -13,10 +13,10 @@ import numpy as np
 from topo_scheduler.api.small_pods import FGD
 from topo_scheduler.scheduling.extensions.extension import Nodes, Request
 from topo_scheduler.scheduling.extensions.gradient import scored
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY
 
-WHOLE_GPU: Final = 1000
 BEST_SCORE: Final = 100
 """The best score of one plugin of kube-scheduler; the worst is 0."""
 _MIB: Final = 1 << 20

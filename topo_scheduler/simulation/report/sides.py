@@ -23,15 +23,6 @@ INTERVAL_COUNT: Final = 200
 
 
 @dataclass(slots=True)
-class SeriesLine:
-    """Values at all times: mean, minimum and maximum over the seeds."""
-
-    mean: Floats
-    low: Floats
-    high: Floats
-
-
-@dataclass(slots=True)
 class Side:
     """A policy with a change or without one. ``colour`` is the index of the policy, ``dash`` that of the change."""
 

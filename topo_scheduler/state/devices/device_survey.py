@@ -20,7 +20,7 @@ WHOLE: Final = "whole"
 """Profile of devices that are no partitions."""
 _PRODUCT: Final = ("productName", "deviceName", "model")
 _MEMORY: Final = "memory"
-_MEMORY_SLICE: Final = "memory-slice-"
+MEMORY_SLICE: Final = "memory-slice-"
 
 
 class DeviceState(StrEnum):
@@ -194,7 +194,7 @@ def sums_of(pool: Pool, inventory: DeviceInventory) -> PoolSums:
 
 
 def _is_memory_slice(counter: tuple[str, str]) -> bool:
-    return counter[1].startswith(_MEMORY_SLICE)
+    return counter[1].startswith(MEMORY_SLICE)
 
 
 # ---------------------------------------------------------------- problems

@@ -148,7 +148,7 @@ class DeviceInventory:
         if isinstance(item, ResourceClaim) and old is not None and old.metadata.uid != item.metadata.uid:
             self.drop(table, key)  # another one has its name
             old = None
-        if old is not None and _is_older(item.metadata, old.metadata):
+        if old is not None and item.metadata.is_older_than(old.metadata):
             return  # from before our own write
         if isinstance(item, ResourceSlice):
             self.slices[item.metadata.name] = ResourceSlice(_kept_metadata(item.metadata), _NO_SPEC)
@@ -612,13 +612,3 @@ def _kept_metadata(metadata: ObjectMeta) -> ObjectMeta:
 
 def _has_same_spec(metadata: ObjectMeta, other: ObjectMeta) -> bool:
     return metadata.uid == other.uid and metadata.generation == other.generation > 0
-
-
-def _is_older(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
-    version, reference_version = metadata.resource_version, reference.resource_version
-    return (
-        metadata.uid == reference.uid
-        and version.isdecimal()
-        and reference_version.isdecimal()
-        and int(version) < int(reference_version)
-    )

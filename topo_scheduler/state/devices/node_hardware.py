@@ -19,6 +19,7 @@ from topo_scheduler.state.devices.hardware import (
     UNKNOWN_NUMA,
     NodeHardware,
 )
+from topo_scheduler.state.devices.mig import GIB
 from topo_scheduler.state.devices.products import (
     TOPOLOGIES,
     Product,
@@ -33,13 +34,15 @@ from topo_scheduler.state.devices.products import (
 
 Value = TypeVar("Value")
 MIB: Final = 1 << 20
-GIB: Final = 1 << 30
 MAX_MEMORY_BYTES: Final = 1 << 50
 """More than any GPU has: a larger value is a mistake."""
 MAX_KINDS_WITHOUT_NODE: Final = 64
 """Kinds of hardware that are kept without a node, in addition to two for each node."""
 MEMORY_PERCENT: Final = 93
-"""Share of its nominal memory that a GPU reports at least: an L4 of 24 GB has 22.5 GiB."""
+"""Share of its nominal memory that a GPU reports at least: an L4 of 24 GB has 22.5 GiB.
+
+This share of a request is enough.
+"""
 _OWN: Final = "neuronetes.io/"
 COUNT_LABELS: Final = ("nvidia.com/gpu.count", "amd.com/gpu.count", _OWN + "gpu-count")
 NVIDIA_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"

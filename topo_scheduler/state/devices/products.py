@@ -21,7 +21,6 @@ from topo_scheduler.state.devices.hardware import (
     PciePath,
 )
 
-GIB: Final = 1 << 30
 NVLINK_2_MB_PER_SECOND: Final = 25_000
 NVLINK_5_MB_PER_SECOND: Final = 50_000
 HYBRID_MESH_LINKS: Final = (

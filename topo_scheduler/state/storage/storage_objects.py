@@ -113,7 +113,7 @@ class Storage:
     def put(self, table: dict[Key, Stored], key: Key, new: Stored) -> None:
         """Store an object that appeared or changed in one of the tables above."""
         old = table.get(key)
-        if old is not None and _is_older(new.metadata, old.metadata):
+        if old is not None and new.metadata.is_older_than(old.metadata):
             return  # from before our own write
         table[key] = new
         self._touch(key, old, new)
@@ -291,17 +291,6 @@ class Storage:
 
 def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
     return size_of(volume.spec.capacity.get("storage")), volume.metadata.name
-
-
-def _is_older(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
-    """Return whether ``metadata`` is an earlier state of the object of ``reference``."""
-    version, reference_version = metadata.resource_version, reference.resource_version
-    return (
-        metadata.uid == reference.uid
-        and version.isdecimal()
-        and reference_version.isdecimal()
-        and int(version) < int(reference_version)
-    )
 
 
 def _alike(old: Stored, new: Stored) -> bool:

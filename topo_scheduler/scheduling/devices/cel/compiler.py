@@ -8,7 +8,7 @@ from .frames import DEVICE_SLOT, FIRST_VARIABLE, Code, Frame, Run, constant
 from .iteration import comprehension
 from .operators import BINARY_OPERATORS, binary, conditional, logical, negation
 from .patterns import pattern
-from .selection import Step, chain, device_chain, device_map, resolved
+from .selection import KEY_TYPES, Step, chain, device_chain, device_map, resolved
 from .syntax import (
     BindExpression,
     CallExpression,
@@ -30,7 +30,6 @@ _BIND_COST: Final = 20
 _MAX_PATTERN_INSTRUCTIONS: Final = 10_000
 """Maximum size of all constant regular expressions of one expression: compiling them takes about 10 ms."""
 _MAKE_QUANTITIES: Final = frozenset({"quantity", "add", "sub"})
-_KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
 
 
 class ExpressionCompiler:
@@ -159,7 +158,7 @@ class ExpressionCompiler:
 
     def _index(self, node: Node) -> Code:
         code = self.compile(node)
-        if code.constant is not MISSING and type(code.constant) not in _KEY_TYPES:
+        if code.constant is not MISSING and type(code.constant) not in KEY_TYPES:
             raise self._at(InvalidExpressionError("this is neither the key of a map nor the index of a list"), node)
         return code
 

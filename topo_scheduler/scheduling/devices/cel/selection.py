@@ -14,7 +14,7 @@ from .quantities import Quantity
 from .values import MISSING, NONE, CelMap, DomainMap, Optional, TypeValue, Uint, Value, string_map, type_name
 from .versions import Version
 
-_KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
+KEY_TYPES: Final = frozenset({str, int, Uint, bool, float})
 _WITHOUT_FIELDS: Final = (Quantity, Version, IPv4Address, IPv6Address, NetworkPrefix)
 _NOT_CONVERTED: Final = (*_WITHOUT_FIELDS, TypeValue)
 
@@ -170,7 +170,7 @@ def _select(value: Value, key: Value) -> Value:
 
 def _find(value: Value, key: Value) -> Value:
     """Return what stands under a key, or `MISSING`."""
-    if type(key) not in _KEY_TYPES:
+    if type(key) not in KEY_TYPES:
         raise EvaluationError(f"a {type_name(key)} is no key")
     if isinstance(value, CelMap):
         return value.find(key)
