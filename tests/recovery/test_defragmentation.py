@@ -81,7 +81,7 @@ def test_the_fewest_pods_move_and_the_gang_gets_the_room() -> None:
     assert world.nodes_of("a")["a"].startswith("s1-l2")
     migration, (helper,) = _of_gang(world), _helpers(world)
     assert migration.spec.cause == (
-        "gang default/g waits. Moving 1 pod (default/a from s1-l1-1 to s1-l2-1) would make room in s1/l1."
+        "gang default/g is pending. Moving 1 pod (default/a from s1-l1-1 to s1-l2-1) would make room in s1/l1."
     )
     assert list(migration.status.times) == ["Planned", "Reserving", "Placing", "Done"]
     assert [(move.pod, move.from_, move.to) for move in migration.status.moves] == [

@@ -68,8 +68,8 @@ def test_one_pod_moves_to_another_gpu_of_its_node() -> None:
     assert [name for name, _ in world.evictions] == ["a"]
     migration, (helper,) = world.of_pod(), world.helpers()
     assert migration.spec.cause == (
-        "pod default/p waits. Moving 1 pod (default/a from s1-l1-1 to gpu-1-1g-6 on s1-l1-1) would free gpu-0-7g-0 on"
-        " s1-l1-1."
+        "pod default/p is pending. Moving 1 pod (default/a from s1-l1-1 to gpu-1-1g-6 on s1-l1-1) would free gpu-0-7g-0"
+        " on s1-l1-1."
     )
     assert list(migration.status.times) == ["Planned", "Reserving", "Placing", "Done"]
     assert migration.status.message == "the pod is bound"

@@ -91,7 +91,7 @@ class Defragmenting(VoluntarySearch):
         moves = context.view.planning.described(plan, workload.namespace)
         kind, cause = ("gang", Cause.PENDING_GANG) if workload.gang else ("pod", Cause.PENDING_POD)
         migration = MigrationSpec(
-            cause=f"{kind} {workload.namespace}/{workload.name} waits. {moves}",
+            cause=f"{kind} {workload.namespace}/{workload.name} is pending. {moves}",
             reason=cause.value,
             since=since,
             pods=[MigrationPod(member.name, member.uid) for member in members],
