@@ -1,7 +1,7 @@
 """Topology and waits on real streams: the jobs of Gavel and Muri on the Lingjun fabric, or on a part that they fill.
 
 ``python -m tests.simulate.streams --data DIR [--stream muri/trace2.csv,…] [--jobs N] [--repeat N] [--leaves N]
-[--warm-up SHARE] [--load 0.95,1.1] [--gangs 1,8] [--policy topo,greedy,…] [--seeds 42] [--durations told|untold]
+[--warm-up SHARE] [--load 0.95,1.1] [--gangs 1,8] [--policy topo,greedy,…] [--seeds 42] [--durations annotated|unknown]
 [--large-first] [--json FILE]``
 
 As they are, the streams load the fabric by a few percent and nothing waits. So arrivals are brought closer together
@@ -77,7 +77,7 @@ class Case:
     load: float
     gangs: int
     jobs: int
-    durations: str = "told"
+    durations: str = "annotated"
     repeat: int = 1
     leaves: int = 0
     warm_up: float = 0.3
@@ -309,7 +309,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--load", default="0.95,1.1")
     parser.add_argument("--gangs", default="1,8")
-    parser.add_argument("--durations", default="told", choices=("told", "untold"))
+    parser.add_argument("--durations", default="annotated", choices=("annotated", "unknown"))
     parser.add_argument("--large-first", action="store_true", help="give large jobs the higher priority")
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--seeds", default="42")

@@ -120,9 +120,9 @@ def test_waits_are_told_beside_those_on_a_pool_of_as_many_gpus() -> None:
 
 def test_a_case_is_read_as_the_simulator_reads_it() -> None:
     case = streams.Case("x", 1.1, 8, 2)
-    assert case.workload(Path("/d")) == "/d/gangs/x@jobs=2,gangs=8,durations=told,priorities=ignored,load=1.1"
-    again = streams.Case("x", 1.1, 1, 0, "untold", repeat=3)
-    assert again.workload(Path("/d")) == "/d/gangs/x@gangs=1,repeat=3,durations=untold,priorities=ignored,load=1.1"
+    assert case.workload(Path("/d")) == "/d/gangs/x@jobs=2,gangs=8,durations=annotated,priorities=ignored,load=1.1"
+    again = streams.Case("x", 1.1, 1, 0, "unknown", repeat=3)
+    assert again.workload(Path("/d")) == "/d/gangs/x@gangs=1,repeat=3,durations=unknown,priorities=ignored,load=1.1"
     assert (case.large, again.large) == (64, 16)
 
 

@@ -277,7 +277,7 @@ def _of_jobs(
     """
     largest = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
     node_gpus = options.take("node-gpus", whole_number(1, 64), max(1, largest or 8))
-    annotate_durations = options.take("durations", one_of("told", "untold"), "untold") == "told"
+    annotate_durations = options.take("durations", one_of("annotated", "unknown"), "unknown") == "annotated"
     ignore_priorities = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
     first_arrival = min((job.at for job in jobs), default=0.0)
     arrivals = []
