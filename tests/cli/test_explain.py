@@ -212,7 +212,7 @@ def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
 
 
-def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp_path: Path) -> None:
+def test_the_cheapest_remedies_are_told_of_a_job_by_its_name(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "gang.yaml"
     path.write_text(GANG)
     pods = served.submit(path, 5)

@@ -7,7 +7,7 @@ from .cluster import Cluster, annotation, leaves_of, nodes_of
 from .replica import Replica
 
 
-async def test_a_level_loosens_while_the_gang_waits_and_the_pods_say_so(cluster: Cluster, daemon: Replica) -> None:
+async def test_a_level_relaxes_while_the_gang_waits_and_the_pods_say_so(cluster: Cluster, daemon: Replica) -> None:
     """Two nodes are free in each of two leaves; nothing happens but that time passes."""
     await cluster.add_fabric({"s1": [4, 4]})
     for node in ("s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"):

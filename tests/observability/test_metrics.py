@@ -191,7 +191,7 @@ def test_binds_and_plugins_are_counted() -> None:
 
 def test_the_first_internal_error_is_an_increase_of_a_counter_that_was_scraped_before() -> None:
     """Otherwise the alert on internal errors would miss it: `increase` of a series that begins at 1 is 0."""
-    (family,) = Daemon(Configuration(), Mock()).metrics.set_aside.collect()
+    (family,) = Daemon(Configuration(), Mock()).metrics.workload_failures.collect()
     totals = [sample for sample in family.samples if sample.name.endswith("_total")]
     shown = {(sample.labels["phase"], sample.labels["kind"]): sample.value for sample in totals}
     assert shown == {(activity, "fault"): 0.0 for activity in Activity}

@@ -91,7 +91,7 @@ def test_one_that_raises_is_named_and_asked_again(
         with pytest.raises(PluginError, match=r"plugin bad failed: score: ZeroDivisionError: .*by zero"):
             isolated.call("bad", "score", lambda: 1 // 0)
     assert counting.failures == {("bad", "score", "raised"): 3}
-    assert isolated.set_aside() == {}
+    assert isolated.disabled() == {}
     assert len([line for line in caplog.messages if "plugin bad failed" in line]) == 1, "not a line a pod"
 
 
@@ -148,7 +148,7 @@ def test_it_is_asked_again_after_a_pause_that_doubles(isolated: Isolated, clock:
         clock.ahead += 10
     isolated.begin()
     assert isolated.call("loop", "filter", lambda: "well") == "well"
-    assert isolated.set_aside() == {}
+    assert isolated.disabled() == {}
 
 
 def test_a_changed_configuration_pardons(isolated: Isolated) -> None:
@@ -181,11 +181,11 @@ def test_all_plugins_of_a_decision_share_its_time_and_the_slowest_is_set_aside(i
     isolated.call("slow", "filter", lambda: time.sleep(0.25))
     with pytest.raises(PluginError, match="plugin slow failed"):
         isolated.call("quick", "score", lambda: time.sleep(0.15))
-    assert set(isolated.set_aside()) >= {"slow"}
+    assert set(isolated.disabled()) >= {"slow"}
     assert ended(isolated)
     isolated.begin()
     assert isolated.call("quick", "score", lambda: "well") == "well"
-    assert set(isolated.set_aside()) == {"slow"}
+    assert set(isolated.disabled()) == {"slow"}
 
 
 def test_many_quick_calls_of_one_decision_do_not_disable_a_plugin_for_all(isolated: Isolated) -> None:
@@ -194,7 +194,7 @@ def test_many_quick_calls_of_one_decision_do_not_disable_a_plugin_for_all(isolat
         for _ in range(40):
             isolated.call("quick", "filter", lambda: time.sleep(0.02))
     assert ended(isolated)
-    assert isolated.set_aside() == {}
+    assert isolated.disabled() == {}
     isolated.begin()
     assert isolated.call("quick", "filter", lambda: "well") == "well"
 

@@ -11,7 +11,17 @@ from tests.prose.__main__ import ROOT
 PACKAGE: Final = ROOT / "topo_scheduler"
 VAGUE: Final = frozenset({"one", "found", "told", "some", "most", "gone", "there"})
 """Instead: the thing itself (``node``, ``candidate``, ``reason``), or what is counted (``max_pods``)."""
-SECOND_WORDS: Final = {"half_bound": "partially_bound", "half_gang": "partially_bound"}
+SECOND_WORDS: Final = {
+    "half_bound": "partially_bound",
+    "half_gang": "partially_bound",
+    "held_back": "in_backoff",
+    "loosened": "relaxed",
+    "loosening": "relaxation",
+    "parked": "unschedulable",
+    "set_aside": "unschedulable",
+    "ways_out": "remedies",
+    "why_not": "reason",
+}
 """Parts of names that are second words for a term, with that term."""
 
 
@@ -78,6 +88,7 @@ def test_names_say_what_they_are() -> None:
         ("self.found = 1", []),
         ("half_gangs = 1", ["half_gangs"]),
         ("def is_half_bound(): ...", ["is_half_bound"]),
+        ("class C:\n    def next_loosening(self): ...", ["next_loosening"]),
         ("class C:\n    half_bound: bool = False", ["half_bound"]),
     ],
 )

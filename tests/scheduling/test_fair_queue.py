@@ -236,14 +236,14 @@ def test_an_overdue_workload_that_fits_comes_after_those_before_it_however_many(
 def test_times_far_ahead_that_are_void_are_forgotten() -> None:
     """The first entry is valid, so none behind it is reached: gangs that relax in days, and are tried often."""
     queue = Queue()
-    queue.park(Order(0, 0, "quiet"), 1e6)
+    queue.mark_unschedulable(Order(0, 0, "quiet"), 1e6)
     for number in range(1000):
-        queue.park(Order(0, 0, "busy"), 2e6 + number)
+        queue.mark_unschedulable(Order(0, 0, "busy"), 2e6 + number)
         queue.wake("busy")
         assert queue.pop(number) == "busy"
         queue.tried(placed=False)
     assert len(queue._due) < 100
-    queue.park(Order(0, 0, "busy"), 3e6)
+    queue.mark_unschedulable(Order(0, 0, "busy"), 3e6)
     assert queue.next_due() == 1e6
 
 

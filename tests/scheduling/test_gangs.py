@@ -518,7 +518,7 @@ def test_pods_that_move_to_another_gang_leave_nothing_behind() -> None:
     pods = [named(number, 9, name="old") for number in range(9)]
     d.apply(*pods)
     d.step()
-    assert d.engine.queue.place("default/old") is Place.PARKED
+    assert d.engine.queue.place("default/old") is Place.UNSCHEDULABLE
     for pod in pods:
         pod.metadata.annotations |= named(0, 4, name="new").metadata.annotations
     d.apply(*pods)

@@ -1,4 +1,4 @@
-"""Levels that gangs ask for: required, preferred, and loosened while they wait."""
+"""Levels that gangs ask for: required, preferred, and relaxed while they wait."""
 
 from collections.abc import Mapping
 
@@ -141,7 +141,7 @@ def test_nvlink_domains_are_a_level_below_the_leaf() -> None:
 # ---------------------------------------------------------------- relax-after
 
 
-def test_a_level_loosens_one_step_after_each_interval_and_the_pod_says_so() -> None:
+def test_a_level_relaxes_one_step_after_each_interval_and_the_pod_says_so() -> None:
     d = Driver(fabric({"s1/a": 1, "s1/b": 1, "s2/c": 1}))
     members = annotated_gang(3, required_level="leaf", relax_after="10m")
     d.apply(*members)
@@ -157,7 +157,7 @@ def test_a_level_loosens_one_step_after_each_interval_and_the_pod_says_so() -> N
     assert "level relaxed from leaf to cluster after 20m" in d.decisions()[-1].sentence
 
 
-def test_without_a_required_level_that_of_the_size_rule_loosens() -> None:
+def test_without_a_required_level_that_of_the_size_rule_relaxes() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     fill_nodes(d, "s1-a-1", "s1-b-1")
     members = annotated_gang(2, relax_after="1m30s")
@@ -170,7 +170,7 @@ def test_without_a_required_level_that_of_the_size_rule_loosens() -> None:
     assert "level relaxed from leaf to spine after 1m 30s" in d.decisions()[-1].sentence
 
 
-def test_what_can_be_had_without_loosening_is_taken_though_the_time_is_up() -> None:
+def test_what_can_be_had_without_relaxing_is_taken_though_the_time_is_up() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     there = fill_nodes(d, "s1-a-1", "s1-b-1", "s1-b-2")
     members = annotated_gang(2, relax_after="1m")
@@ -180,7 +180,7 @@ def test_what_can_be_had_without_loosening_is_taken_though_the_time_is_up() -> N
     d.delete(there[0])
     d.settle(0.2)
     assert leaves(d.where(*members)) == {"s1-a"}
-    assert "loosened" not in d.decisions()[-1].sentence
+    assert "relaxed" not in d.decisions()[-1].sentence
 
 
 def test_the_time_counts_from_when_all_pods_are_there() -> None:
@@ -223,7 +223,7 @@ def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
     new.apply(*there, *members)
     new.settle()
     assert new.where(*members) == {}
-    assert new.engine.next_due() == 3600, "it loosens when it would have without a change of leader"
+    assert new.engine.next_due() == 3600, "it relaxes when it would have without a change of leader"
     new.settle(600)
     assert leaves(new.where(*members)) == {"s1-a", "s1-b"}
 
@@ -242,7 +242,7 @@ def test_a_clock_that_runs_ahead_shortens_no_waiting() -> None:
     assert len(d.where(*members)) == 2
 
 
-def test_others_give_way_for_the_level_to_which_it_has_loosened() -> None:
+def test_others_give_way_for_the_level_to_which_it_has_relaxed() -> None:
     """In no leaf enough of them may go, in both together they may: nobody was preempted for that before."""
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     d.engine.budgets_known()
@@ -264,7 +264,7 @@ def test_others_give_way_for_the_level_to_which_it_has_loosened() -> None:
     assert leaves(d.where(*members)) == {"s1-a", "s1-b"}
 
 
-def test_nodes_are_held_for_the_level_to_which_it_has_loosened() -> None:
+def test_nodes_are_held_for_the_level_to_which_it_has_relaxed() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     for name, hours in (("s1-a-1", 9), ("s1-a-2", 1), ("s1-b-1", 9), ("s1-b-2", 1)):
         pod = make_pod(name, gpus=8, scheduler="other", node=name, phase="Running")

@@ -269,7 +269,7 @@ def _only_elsewhere(d: Driver, members: Sequence[Pod]) -> bool:
     return found[1].cls.gpus < 8
 
 
-def test_moves_are_looked_for_at_the_level_to_which_it_has_loosened() -> None:
+def test_moves_are_looked_for_at_the_level_to_which_it_has_relaxed() -> None:
     """No leaf can be freed, as one of its pods may not move; one node of each can."""
     d = repair_driver({"s1/a": 2, "s1/b": 2})
     run_on(

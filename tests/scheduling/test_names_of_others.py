@@ -30,7 +30,7 @@ def test_names_of_other_namespaces_are_counted() -> None:
 
 
 @pytest.mark.parametrize("spec", ["{}", NAMED])
-def test_reservations_and_ways_out_name_no_pod_of_others(spec: str) -> None:
+def test_reservations_and_remedies_name_no_pod_of_others(spec: str) -> None:
     d = Driver(fabric({"s1/l1": 2}), configured(spec))
     secret(d, "s1-l1-1")
     secret(d, "s1-l1-2")

@@ -280,7 +280,7 @@ def test_all_share_a_domain_of_the_level_asked() -> None:
     assert leaves(d.where(*waiting)) == {"s2-l1"}
 
 
-def test_a_preference_for_near_does_not_loosen_what_the_group_asks() -> None:
+def test_a_preference_for_near_does_not_relax_what_the_group_asks() -> None:
     d = Driver(fabric({"s1/l1": 2, "s2/l1": 2}), configured("{topologyConstraints: {enforcement: preferred}}"))
     d.groups(make_group("g", 3, key=SPINE), make_group("free", 3))
     bound = members(3)

@@ -46,8 +46,8 @@ class Line(RuleBasedStateMachine):
 
     @rule(id_=ids)
     def park(self, id_: str) -> None:
-        self.queue.park(self.order(id_))
-        self.places[id_] = (Place.PARKED, None, self.order(id_))
+        self.queue.mark_unschedulable(self.order(id_))
+        self.places[id_] = (Place.UNSCHEDULABLE, None, self.order(id_))
 
     @rule(id_=ids)
     def remove(self, id_: str) -> None:
@@ -72,7 +72,9 @@ class Line(RuleBasedStateMachine):
             known = self.places.get(id_)
             assert self.queue.place(id_) == (known[0] if known else None)
             assert self.queue.until(id_) == (known[1] if known else None)
-        assert set(self.queue.parked()) == {id_ for id_, (place, _, _) in self.places.items() if place is Place.PARKED}
+        assert set(self.queue.unschedulable()) == {
+            id_ for id_, (place, _, _) in self.places.items() if place is Place.UNSCHEDULABLE
+        }
 
     @invariant()
     def the_next_due_is_the_earliest(self) -> None:
@@ -95,9 +97,9 @@ def test_parked_ones_that_are_woken_have_their_turns_in_order() -> None:
         one.id: one for one in (Order(1, 5, "late"), Order(1, 2, "early"), Order(9, 9, "urgent"), Order(1, 2, "alike"))
     }
     for order in orders.values():
-        queue.park(order)
-    assert sorted(queue.parked()) == ["alike", "early", "late", "urgent"]
-    for id_ in queue.parked():
+        queue.mark_unschedulable(order)
+    assert sorted(queue.unschedulable()) == ["alike", "early", "late", "urgent"]
+    for id_ in queue.unschedulable():
         queue.activate(orders[id_])
     assert [queue.pop(0) for _ in range(5)] == ["urgent", "alike", "early", "late", None]
 

@@ -324,7 +324,7 @@ def waiting(d: Driver) -> list[Pod]:
     return pods
 
 
-def test_ways_out_are_told_after_the_reason_as_event_and_condition_of_each_pod() -> None:
+def test_remedies_are_told_after_the_reason_as_event_and_condition_of_each_pod() -> None:
     d = Driver(fabric({"s/a": 2}))
     pods = waiting(d)
     before = d.told(pods[0])
@@ -382,7 +382,7 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
     assert conditions == list(dict.fromkeys(conditions)), "none of it is told twice"
 
 
-def test_what_would_help_is_told_anew_when_the_required_level_loosens() -> None:
+def test_what_would_help_is_told_anew_when_the_required_level_relaxes() -> None:
     d = Driver(fabric({"s/a": 2, "t/a": 2}))
     d.apply(foreign_pod("x", "s-a-1"))
     asked = {"gang-name": "g", "gang-size": "5", "required-level": "spine", "relax-after": "10m"}
@@ -479,7 +479,7 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
 
     d = Driver(fabric({"s/a": 2}))
     waiting(d)
-    monkeypatch.setattr(explainer, "ways_out", broken)
+    monkeypatch.setattr(explainer, "search_remedies", broken)
     said = d.engine.explain(d.now, lambda: 0.0, 1.0)
     (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, LogWarning)]
     text = "internal fault in the explanation of why it is pending, please report it: IndexError: no such row at"

@@ -614,7 +614,7 @@ def test_of_nodes_that_come_back_in_a_combination_no_more_than_are_needed() -> N
     assert [part.nodes for part in wait.parts] == [("n4",), ()]
 
 
-def test_ways_out_of_gangs_of_different_pods_are_true() -> None:
+def test_remedies_of_gangs_of_different_pods_are_true() -> None:
     places = [Place(f"n{n}", f"s/{leaf}", 4) for n, leaf in enumerate("aabb")]
     held = [Held("p0", "n0", 4, hours=1), Held("p1", "n1", 2), Held("p2", "n2", 4, "old"), Held("p3", "n3", 4, "old")]
     case = Case(places, held, 2, 4)

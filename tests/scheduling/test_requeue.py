@@ -28,7 +28,7 @@ def full() -> tuple[Driver, Pod, Pod]:
 
 def parked(d: Driver, pod: Pod) -> bool:
     found = d.engine.workloads.of_pod(pod.metadata.uid)
-    return found is not None and d.engine.queue.place(found[0].id) is Place.PARKED
+    return found is not None and d.engine.queue.place(found[0].id) is Place.UNSCHEDULABLE
 
 
 def tried(d: Driver, seconds: float = 0) -> int:

@@ -179,7 +179,7 @@ def test_one_that_is_not_tried_when_its_turn_comes_holds_up_no_other(
     d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10) for n in range(100)))
     d.apply(make_pod("victim", gpus=3, priority=10, created=1000))
     d.step()
-    for id_ in d.engine.queue.parked():  # as after an event that may help all
+    for id_ in d.engine.queue.unschedulable():  # as after an event that may help all
         d.engine.queue.wake(id_)
     d.step()
     (workload, _) = d.engine.workloads.of_pod(members[0].metadata.uid) or (None, None)

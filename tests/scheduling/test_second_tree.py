@@ -344,7 +344,7 @@ def test_a_rule_that_can_not_be_kept_now_is_named() -> None:
     assert "Placement rule rack asks for all leaves in 1 accelerator-domain" in d.told(members[0])[-1]
 
 
-def test_a_required_domain_loosens_to_the_whole_fabric() -> None:
+def test_a_required_domain_relaxes_to_the_whole_fabric() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     fill_four_gpu_nodes(d, "a-1", "a-3")
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain", relax_after="1m")
@@ -354,7 +354,7 @@ def test_a_required_domain_loosens_to_the_whole_fabric() -> None:
     assert any("level relaxed from accelerator-domain to spine after 1m" in text for text in d.told(members[0]))
 
 
-def test_what_loosened_may_use_nodes_that_tell_no_domain_within_the_limits_per_leaf() -> None:
+def test_what_relaxed_may_use_nodes_that_tell_no_domain_within_the_limits_per_leaf() -> None:
     plain = [make_node("a-1", "s/a", gpus=4), make_node("b-1", "s/b", gpus=4), make_node("b-2", "s/b", gpus=4)]
     d = Driver([*domain_nodes("r1", {"s/c": 1}), *plain], configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"))
     members = annotated_gang(3, gpus=4, required_level="accelerator-domain", relax_after="1m")
@@ -365,7 +365,7 @@ def test_what_loosened_may_use_nodes_that_tell_no_domain_within_the_limits_per_l
     assert len({leaf_of(node) for node in where.values()}) == 3
 
 
-def test_ways_out_name_the_level_to_drop_to() -> None:
+def test_remedies_name_the_level_to_drop_to() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     fill_four_gpu_nodes(d, "a-1", "a-3")
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain")

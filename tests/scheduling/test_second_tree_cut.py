@@ -298,7 +298,7 @@ def test_what_would_help_is_told_of_whole_domains_once_no_spine_must_be_shared()
     assert set(d.where(*members).values()) == {"s1-a1", "s2-a1"}
 
 
-def test_why_not_tells_of_the_parts_in_one_spine() -> None:
+def test_the_reason_counts_the_parts_in_one_spine() -> None:
     """Domain a has room for two pods, but under two spines."""
     d = driver(across(), HOME)
     busy(d, "s1-a1", "s1-b2", "s2-a2", "s2-b2", "s2-b1")

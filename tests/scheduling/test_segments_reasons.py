@@ -115,7 +115,7 @@ def ways(d: Driver, pod: Pod) -> dict[RemedyKind, Remedy]:
 
 
 @pytest.mark.parametrize("kind", ["alike", "mixed", "leader"])
-def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
+def test_remedies_of_gangs_in_segments_are_true(kind: str) -> None:
     def gang() -> list[Pod]:
         if kind == "leader":
             return leader_worker_set(5, 2)

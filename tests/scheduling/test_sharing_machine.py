@@ -179,7 +179,9 @@ class Shared(RuleBasedStateMachine):
 
     def nobody_waits_for_nothing(self, nodes: dict[str, str]) -> None:
         """A pod alone waits only where, node by node, something keeps it away."""
-        held_back = {uid for one in self.driver.engine.outcomes.admission_backoff._held.values() for uid in one.waiting}
+        in_backoff = {
+            uid for one in self.driver.engine.outcomes.admission_backoff._held.values() for uid in one.waiting
+        }
         free = {name: Counter({"gpus": GPUS, "cpu": 16_000}) for name in NODES}
         for uid, node in nodes.items():
             if node:
@@ -188,7 +190,7 @@ class Shared(RuleBasedStateMachine):
         for uid, pod in self.driver.pods.items():
             if nodes[uid] or pod.metadata.annotations or pod.spec.scheduler_name == "other":
                 continue
-            if uid in held_back:
+            if uid in in_backoff:
                 continue  # a pod like it was refused, and is tried first
             for node in NODES:
                 fits = all(free[node][name] >= asked(pod, name) for name in ("gpus", "cpu") if asked(pod, name))

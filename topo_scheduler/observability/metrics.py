@@ -243,7 +243,7 @@ class Metrics:
             ("plugin", "point", "reason"),
             registry=self.registry,
         )
-        self.set_aside = Counter(
+        self.workload_failures = Counter(
             "topology_scheduler_workload_failures",
             "Workloads and objects that failed or exceeded a budget. Scheduling of all others continues.",
             ("phase", "kind"),
@@ -296,7 +296,7 @@ class Metrics:
     def expect_failures(self, phases: Iterable[str], kind: str) -> None:
         """Show counters of failures at 0: Prometheus sees no increase in a counter that appears with its first one."""
         for phase in phases:
-            self.set_aside.labels(phase, kind)
+            self.workload_failures.labels(phase, kind)
 
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a Binding with a known outcome."""

@@ -133,7 +133,7 @@ class Isolated:
             record.threads = [thread for thread in record.threads if thread.is_alive()]
         return sum(len(record.threads) for record in self._records.values())
 
-    def set_aside(self) -> dict[str, float]:
+    def disabled(self) -> dict[str, float]:
         """Return the minimum remaining time in seconds of each disabled plugin."""
         now = self._clock()
         return {name: max(0.0, record.until - now) for name, record in self._records.items() if self._aside(record)}
@@ -239,7 +239,7 @@ class Isolated:
             slowest = _slowest(used)
             if max(used[slowest]) < self.timeout * SLOW_SHARE:
                 raise self._failed(self._used_up(slowest, point))
-            raise self._failed(self._set_aside(slowest, point))
+            raise self._failed(self._disable(slowest, point))
         self._idle.append(worker)
         match job.error:
             case None:
@@ -252,7 +252,7 @@ class Isolated:
                 failure = PluginError(plugin, point, "raised", error_text(error))
                 raise self._failed(failure, error) from error
 
-    def _set_aside(self, plugin: str, point: str) -> PluginError:
+    def _disable(self, plugin: str, point: str) -> PluginError:
         record = self._records.setdefault(plugin, _FailedPlugin())
         record.times += 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (record.times - 1))

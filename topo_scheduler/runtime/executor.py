@@ -207,7 +207,7 @@ class Executor:
             case LogWarning(message):
                 log.warning(message)
             case CountFailure(phase, kind):
-                self._metrics.set_aside.labels(phase, kind).inc()
+                self._metrics.workload_failures.labels(phase, kind).inc()
             case Evict(pod, message):
                 self._start(self._evictions.roll_back(pod, message), f"evict {pod.uid}")
             case EvictTainted(pod, message):

@@ -19,7 +19,7 @@ from topo_scheduler.scheduling.placing.checks.validation import check
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
 from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.context.pods_with_claims import pods_with_claims
-from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
+from topo_scheduler.scheduling.placing.levels import as_relaxed, plan_by_levels, required_level, wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import (
     Placement,
     PlacementFailure,
@@ -302,7 +302,7 @@ class Attempts:
         """
         layout = seen_fabric(workload, layout)
         wish = wish_of(workload, members_of(groups), layout, now)
-        return as_loosened(self.planner, self.ask(workload, groups, (), layout), layout, now, wish)
+        return as_relaxed(self.planner, self.ask(workload, groups, (), layout), layout, now, wish)
 
     # ------------------------------------------------------------ inside
 

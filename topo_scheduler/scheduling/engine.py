@@ -37,7 +37,7 @@ from topo_scheduler.scheduling.intake.device_claims import watched_claim
 from topo_scheduler.scheduling.intake.pending import EmittedEvents
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
-from topo_scheduler.scheduling.placing.levels import next_loosening
+from topo_scheduler.scheduling.placing.levels import next_relaxation
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
@@ -414,7 +414,7 @@ class Engine:
     def may_evict(self, uid: str) -> bool:
         """Return whether a workload still needs the room of a victim: it is pending, and not about to be deleted."""
         going = any(self.arrivals.why_gone(pod) for pod in self.preempting.preemptors(uid))
-        return self.preempting.gives_way(uid) and not going
+        return self.preempting.is_victim(uid) and not going
 
     def rollback_refused(self, uid: str, message: str, now: float) -> None:
         """Record that the eviction of a member of a gang under rollback failed."""
@@ -720,10 +720,10 @@ class Engine:
                 self.moving.forget(workload.id)
                 self.arrivals.placed(decision)
             return True
-        again_at = next_loosening(workload, pending, self.world.layout, now)
+        again_at = next_relaxation(workload, pending, self.world.layout, now)
         if self.attempts.awaits_claim:
             again_at = now + LOOK_AGAIN_SECONDS
-        self._unschedulable.park(workload, now, again_at, room_helps=decision.room_helps)
+        self._unschedulable.mark(workload, now, again_at, room_helps=decision.room_helps)
         self.contention.failed(workload.id, now)
         if waits:
             self._out += self._unschedulable.tell(workload, pending, f"{decision.message} {waits}")
@@ -742,11 +742,11 @@ class Engine:
         try:
             shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
             failed = partial(self.barrier.exceeded, workload.namespace, now=now)
-            why_not = self.outcomes.admission_backoff.why_none_makes_room(least)
-            if why_not and not self.preempting.claims(workload.id):
+            obstacle = self.outcomes.admission_backoff.why_none_makes_room(least)
+            if obstacle and not self.preempting.claims(workload.id):
                 preempt: list[Instruction] = []
             else:
-                preempt, why_not = self.preempting.consider(
+                preempt, obstacle = self.preempting.consider(
                     workload, least, decision, now, wall, kept[1], shares, budget, failed
                 )
                 self.outcomes.outrank(self.preempting.take_outranked())
@@ -756,10 +756,12 @@ class Engine:
             self._searched = budget.spent
         if not preempt and decision.room_helps:
             preempt = self.outcomes.yield_room(workload.id, workload.priority, now)
-        text = f"{decision.message} {why_not}" if why_not else decision.message
+        text = f"{decision.message} {obstacle}" if obstacle else decision.message
         try:
-            held = self.reserving.parked(workload, decision, text, now)
-            moves = self.moving.parked(workload, text, order_of(workload).since, room_helps=decision.room_helps)
+            held = self.reserving.found_unschedulable(workload, decision, text, now)
+            moves = self.moving.found_unschedulable(
+                workload, text, order_of(workload).since, room_helps=decision.room_helps
+            )
             seats = self.preempting.replacements.keep_off(workload, pending[0].cls)
             text = " ".join(filter(None, (text, held, seats, moves)))
             if not preempt:  # otherwise evictions already make room
@@ -768,7 +770,7 @@ class Engine:
         except Exception:
             self._out += preempt  # the claim is active, so its victims must be evicted
             raise
-        if not why_not and not preempt:
+        if not obstacle and not preempt:
             self._failure_cache.remember(workload, pending, decision, kept, text, now)
         return out
 

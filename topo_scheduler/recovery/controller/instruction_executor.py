@@ -92,7 +92,7 @@ class InstructionExecutor:
             case Warn(message):
                 log.warning(message)
             case CountRecoveryFailure(kind):
-                self.metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
+                self.metrics.workload_failures.labels(Activity.RECOVERY.value, kind).inc()
 
     async def _write(self, request: MigrationRequest) -> None:
         match request:

@@ -105,9 +105,9 @@ class GangRoom:
             field = "enabled" if workload.gang else "migSlots"
             self.context.end(tracked, Phase.CANCELLED, "Off", f"recovery.defragmentation.{field} is not set", now)
             return
-        if held_back := context.holds_back(migration, leaving_pods, now):
+        if blocking := context.holds_back(migration, leaving_pods, now):
             context.release(migration.key)
-            context.write(tracked, now, None, None, held_back)
+            context.write(tracked, now, None, None, blocking)
             return
         moves, others = self._moves(tracked, workload, members, leaving_pods, migration.status.others, now)
         if not moves:

@@ -131,9 +131,9 @@ class Planning:
             self.context.end(tracked, Phase.FAILED, "NotOurs", text, now)
         elif unread:
             self.context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
-        elif held_back := self.context.holds_back(migration, moving_pods, now):
+        elif blocking := self.context.holds_back(migration, moving_pods, now):
             self.context.release(migration.key)
-            self.context.write(tracked, now, None, None, held_back)
+            self.context.write(tracked, now, None, None, blocking)
         elif migration.returns_nodes and not may_return_nodes(self.context, tracked, now):
             return
         elif migration.shrinks:

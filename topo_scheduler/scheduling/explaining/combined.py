@@ -37,7 +37,7 @@ MAX_QUERIES: Final = 200
 """Queries to the planner for combinations, after which the search tries no further first change."""
 
 
-def ways_out(scene: Scene, running: Running) -> Iterator[None]:
+def search_remedies(scene: Scene, running: Running) -> Iterator[None]:
     """Search for remedies. The verified ones are in ``scene.remedies``, the cheapest first.
 
     Yields:

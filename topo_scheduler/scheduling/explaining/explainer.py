@@ -17,7 +17,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FAULT as AN_EXCEPTION
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, kind_of
-from topo_scheduler.scheduling.explaining.combined import ways_out
+from topo_scheduler.scheduling.explaining.combined import search_remedies
 from topo_scheduler.scheduling.explaining.domain_table import DomainVerdict, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
 from topo_scheduler.scheduling.explaining.explanation_queue import ExplanationQueue
@@ -386,7 +386,7 @@ class Explainer:
             yield None
         assert running is not None
         scene = Scene(what_if, workload, members, ask, rule, wall)
-        for _ in ways_out(scene, running):
+        for _ in search_remedies(scene, running):
             yield None
         explanation = Explanation(
             workload=workload.id,

@@ -112,7 +112,7 @@ class Moving:
 
     # ------------------------------------------------------------ pending gangs
 
-    def parked(self, workload: Workload, text: str, since: float, *, room_helps: bool) -> str:
+    def found_unschedulable(self, workload: Workload, text: str, since: float, *, room_helps: bool) -> str:
         """Record that a workload has no room. Return the sentence to add to its reason; empty without a plan."""
         if not (self._spec.enabled or self._slots):
             return ""

@@ -76,7 +76,7 @@ def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: 
     return LevelPreference(preferred, min(steps, layout.depth), request.relax_after)
 
 
-def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> float | None:
+def next_relaxation(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> float | None:
     """Return when the level of a pending gang is relaxed next, in seconds; None if it does not."""
     interval = workload.request.relax_after
     if not interval or not workload.gang or not members:
@@ -130,7 +130,7 @@ def plan_by_levels(
     return looser, outcome, message
 
 
-def as_loosened(
+def as_relaxed(
     planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: LevelPreference
 ) -> PlacementQuery:
     """Return the query of a gang without room, with its level as ``relax-after`` has relaxed it by now.
@@ -180,7 +180,7 @@ def _waited(members: Sequence[Member], now: float, interval: float) -> int:
     """Return how many intervals have passed since all members are pending."""
     if not interval or not members:
         return 0
-    # No division: the engine acts at the exact second that `next_loosening` returns, whatever the rounding.
+    # No division: the engine acts at the exact second that `next_relaxation` returns, whatever the rounding.
     since, steps = _since(members), 0
     while steps < _MAX_LEVELS and since + (steps + 1) * interval <= now:
         steps += 1

@@ -435,7 +435,7 @@ class Preempting:
 
     # ------------------------------------------------------------ evictions
 
-    def gives_way(self, uid: str) -> bool:
+    def is_victim(self, uid: str) -> bool:
         """Return whether a pod is a victim of an active claim, with pods that are still to be placed."""
         return self._claims.awaits(uid)
 

@@ -138,7 +138,7 @@ class FailureCache:
         demand, failure = attempt
         lasting, large = lasting_of(pending, size_of(workload)), self._reserving.is_large(workload)
         order = order_of(workload)
-        first = pending[0].cls if len(workload.set_aside.classes) > 1 else None
+        first = pending[0].cls if len(workload.requeue_conditions.classes) > 1 else None
         kinds = frozenset(map(kind_of, pending))
         if not self._no_special_rules(order, kinds) or failure.stamp[1] or any(looks_around(cls) for _, cls in kinds):
             return
@@ -194,12 +194,14 @@ class FailureCache:
         record = RecordDecision(decision, clock() - began)
         workload.plugin_failures = 0
         workload.room_helps = failure.room_helps
-        self._unschedulable.queue.park(refused.order)
+        self._unschedulable.queue.mark_unschedulable(refused.order)
         self._preempting.rest(workload.id)
         self._reserving.refused(
             workload.id, refused.order if refused.large and failure.room_helps else None, cached.message
         )
-        moves = self._moving.parked(workload, cached.message, refused.order.since, room_helps=failure.room_helps)
+        moves = self._moving.found_unschedulable(
+            workload, cached.message, refused.order.since, room_helps=failure.room_helps
+        )
         text, reason_text = cached.text, cached.reason_text
         if moves:
             text = f"{text} {moves}"

@@ -162,7 +162,7 @@ class FairWorkloadQueue:
         self._waiting: dict[str, int] = {}
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
-        self._set_aside: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
+        self._skipped: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
         self._expensive = ExpensiveAttempts()
         self._current: _TakenWorkload | None = None
 
@@ -295,7 +295,7 @@ class FairWorkloadQueue:
                 if namespace not in self._held:
                     return id_
                 order, _ = self._orders[id_]
-                self._set_aside.setdefault(namespace, []).append((order.level, heap[0]))
+                self._skipped.setdefault(namespace, []).append((order.level, heap[0]))
             heapq.heappop(heap)
         return None
 
@@ -393,7 +393,7 @@ class FairWorkloadQueue:
 
     def _release(self, namespace: str) -> None:
         del self._held[namespace]
-        for rank, entry in self._set_aside.pop(namespace, ()):
+        for rank, entry in self._skipped.pop(namespace, ()):
             heapq.heappush(self._levels[rank].by_wait, entry)
         for level in self._levels.values():
             if namespace in level.lines:

@@ -1,8 +1,8 @@
 """The queue of pending workloads: a state machine without I/O. `fair_queue` orders the workloads that are ready.
 
 A workload is in one of four places. *Active*: to be tried. *Backing off*: a bind failed, and the engine tries the
-workload again at a given time. *Unschedulable* (`PARKED`): tried again after an event that could help. *Waiting*: some
-of its pods do not exist yet, and the engine tries it again when more appear. Nothing is polled.
+workload again at a given time. *Unschedulable*: tried again after an event that could help. *Waiting*: some of its pods
+do not exist yet, and the engine tries it again when more appear. Nothing is polled.
 """
 
 import heapq
@@ -16,7 +16,7 @@ class Place(StrEnum):
 
     ACTIVE = "active"
     BACKOFF = "backoff"
-    PARKED = "unschedulable"
+    UNSCHEDULABLE = "unschedulable"
     WAITING = "gated"
 
 
@@ -59,12 +59,12 @@ class Queue:
         """Try a workload again at a time in seconds."""
         self._put(order, Place.BACKOFF, until)
 
-    def park(self, order: Order, until: float | None = None) -> None:
-        """Set a workload aside until `activate` is called for it, or a time in seconds comes."""
-        self._put(order, Place.PARKED, until)
+    def mark_unschedulable(self, order: Order, until: float | None = None) -> None:
+        """Try a workload again once `activate` is called for it, or a time in seconds comes."""
+        self._put(order, Place.UNSCHEDULABLE, until)
 
     def wait(self, order: Order, until: float | None) -> None:
-        """Set a workload aside that lacks pods. It becomes due at ``until``, so that this can be reported, or never."""
+        """Keep a workload that lacks pods. It becomes due at ``until``, so that this can be reported, or never."""
         self._put(order, Place.WAITING, until)
 
     def until(self, id_: str) -> float | None:
@@ -80,9 +80,9 @@ class Queue:
         self._orders.pop(id_, None)
         self._until.pop(id_, None)
 
-    def parked(self) -> list[str]:
+    def unschedulable(self) -> list[str]:
         """Return the unschedulable workloads in no particular order: only active workloads are ordered."""
-        return [id_ for id_, place in self._place.items() if place is Place.PARKED]
+        return [id_ for id_, place in self._place.items() if place is Place.UNSCHEDULABLE]
 
     def pop(self, now: float) -> str | None:
         """Remove and return the next workload to try. The caller must call `tried` with the result."""
@@ -109,16 +109,16 @@ class Queue:
 
     def next_due(self) -> float | None:
         """Return when the next workload becomes due, or None if none will."""
-        times = (self._next_set_aside(), self._fair_queue.next_due())
+        times = (self._next_pause_end(), self._fair_queue.next_due())
         return min((time for time in times if time is not None), default=None)
 
-    def _next_set_aside(self) -> float | None:
+    def _next_pause_end(self) -> float | None:
         while self._due and self._ticket.get(self._due[0][1]) != self._due[0][2]:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def _release_due(self, now: float) -> None:
-        while (due := self._next_set_aside()) is not None and due <= now:
+        while (due := self._next_pause_end()) is not None and due <= now:
             _, id_, _ = heapq.heappop(self._due)
             self.activate(self._orders[id_])
 

@@ -113,23 +113,23 @@ class Requeuer:
         helps_by_id: dict[int, bool] = {}
         views, classes_left = self._attempts.planner.views, NEW_CLASSES_PER_STEP
         lowest = self._preempting.lowest
-        for id_ in self._queue.parked():
+        for id_ in self._queue.unschedulable():
             workload = self._workloads.get(id_)
-            if workload is None or workload.set_aside.refused:
+            if workload is None or workload.requeue_conditions.refused:
                 continue
-            set_aside = workload.set_aside
+            conditions = workload.requeue_conditions
             # A node that changed may also close or open others, by its domains.
-            elsewhere = rules_changed and set_aside.depends_on_pods
-            links_freed = freed and workload.gang and any(cls.bandwidth for cls in set_aside.classes)
+            elsewhere = rules_changed and conditions.depends_on_pods
+            links_freed = freed and workload.gang and any(cls.bandwidth for cls in conditions.classes)
             nearby = elsewhere or (neighbours and neighbours.may_help(workload))
             if nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
                 continue
-            if (claims or stored) and any(concerned(cls, claims, stored) for cls in set_aside.classes):
+            if (claims or stored) and any(concerned(cls, claims, stored) for cls in conditions.classes):
                 self._queue.wake(id_)
                 continue
             room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
-            for cls in set_aside.classes if rules or (len(index) and room) else ():
+            for cls in conditions.classes if rules or (len(index) and room) else ():
                 helps = helps_by_id.get(id(cls))  # classes take long to compare
                 if helps is None:
                     if cls not in helps_by_class:
@@ -175,9 +175,9 @@ class Requeuer:
                 self._late[namespace] = ids
             self._is_late.discard(id_)
             workload = self._workloads.get(id_)
-            if workload is None or self._queue.place(id_) is not Place.PARKED:
+            if workload is None or self._queue.place(id_) is not Place.UNSCHEDULABLE:
                 continue
-            if any(self._may_help(cls, rows) for cls in workload.set_aside.classes):
+            if any(self._may_help(cls, rows) for cls in workload.requeue_conditions.classes):
                 self._queue.wake(id_)
             else:
                 self._nudge(workload, lowest, now)
@@ -204,7 +204,7 @@ class Requeuer:
         out, unblocked = self._preempting.due(now)
         for id_ in [*unblocked, *self._contention.take_impatient(now)]:
             workload, place = self._workloads.get(id_), self._queue.place(id_)
-            if workload is not None and place is Place.PARKED:
+            if workload is not None and place is Place.UNSCHEDULABLE:
                 self._queue.activate(order_of(workload))
             elif place is not Place.ACTIVE:
                 self._preempting.rest(id_)  # its turn goes to the next one

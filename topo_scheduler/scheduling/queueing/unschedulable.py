@@ -41,10 +41,10 @@ class UnschedulableWorkloads:
         self._published = published
         self._config = config
 
-    def park(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
+    def mark(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
         """Set a workload aside that has no place now. The engine tries it again at ``until`` at the latest."""
-        self.queue.park(order_of(workload), until)
-        workload.set_aside = RequeueConditions(distinct(member.cls for member in workload.at(Stage.PENDING)))
+        self.queue.mark_unschedulable(order_of(workload), until)
+        workload.requeue_conditions = RequeueConditions(distinct(member.cls for member in workload.at(Stage.PENDING)))
         workload.room_helps = room_helps
         if workload.shortage is not None:
             workload.shortage.text = ""  # it lacks no pods now; a later shortage must last for a while again
@@ -109,8 +109,8 @@ class UnschedulableWorkloads:
 
     def refuse(self, workload: Workload, pending: Sequence[Member], now: float) -> list[Instruction]:
         """Set a workload aside that is invalid, so that it can't be placed on any state of the cluster."""
-        self.queue.park(order_of(workload))
-        workload.set_aside = RequeueConditions(refused=True)
+        self.queue.mark_unschedulable(order_of(workload))
+        workload.requeue_conditions = RequeueConditions(refused=True)
         self.outcomes.hindered(workload, now)
         problem = workload.problem  # of the whole workload; computed once, not for each member
         out = mark_group(workload, GroupReason.ERROR, f"Refused: {problem}")

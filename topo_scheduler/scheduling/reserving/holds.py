@@ -31,7 +31,7 @@ class Reservation:
         moved_on: the same, but in a shared cluster without the choice of other pods.
         number: identifies the reservation.
         moves: how often it moved to other nodes although its own were still possible.
-        loosened: by how many levels the workload was relaxed when the nodes were chosen last.
+        relaxed_levels: by how many levels the workload was relaxed when the nodes were chosen last.
         namespace: the namespace of the workload.
         devices: what the claims of its pods get, whether or not pods in ``waits`` still have it.
         device_gpus: how many GPUs these devices are, rounded up.
@@ -49,7 +49,7 @@ class Reservation:
     moved_on: float = 0.0
     number: int = 0
     moves: int = 0
-    loosened: int = 0
+    relaxed_levels: int = 0
     namespace: str = ""
     devices: tuple[Allocation, ...] = ()
     device_gpus: int = 0

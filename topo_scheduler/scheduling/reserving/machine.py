@@ -30,7 +30,7 @@ from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
+from topo_scheduler.scheduling.placing.levels import next_relaxation, wish_of
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.fair_queue import Order
@@ -214,7 +214,7 @@ class Reserving:
                 if seat.node in held.nodes:
                     self.holds.let_in(held, seat.uid, seat.node, f"{seat.namespace}/{seat.name}")
 
-    def parked(self, workload: Workload, decision: Decision, text: str, now: float) -> str:
+    def found_unschedulable(self, workload: Workload, decision: Decision, text: str, now: float) -> str:
         """Record that a workload has no room; return what to add to the reason why it is pending."""
         if not self._spec.enabled:
             return ""
@@ -423,8 +423,8 @@ class Reserving:
         blind = since <= now
         if not blind:
             look.at = min(look.at, since)
-        loosened = self._loosened(workload, look)
-        state, vain = (self._freed(), blind, loosened), self._vain.setdefault(workload.id, _FailedReservation())
+        relaxed_levels = self._relaxed_levels(workload, look)
+        state, vain = (self._freed(), blind, relaxed_levels), self._vain.setdefault(workload.id, _FailedReservation())
         if vain.state == state or (now < vain.until and vain.blind == blind):
             look.at = look.at if vain.state == state else min(look.at, vain.until)
             return False
@@ -440,7 +440,7 @@ class Reserving:
             vain.blind, vain.state, vain.until = blind, state, self._now + pause
             return False
         self._vain.pop(workload.id, None)
-        prospect.loosened = loosened
+        prospect.relaxed_levels = relaxed_levels
         self._hold(prospect, look)
         return True
 
@@ -469,8 +469,8 @@ class Reserving:
         possible = self._choosing.possible(workload, held)
         blind_after = self._spec.after_without_estimates * patience
         stuck = start == inf and now - held.since >= blind_after
-        loosened = self._loosened(workload, look)
-        as_it_was = possible and not stuck and loosened == held.loosened and start <= held.start + margin
+        relaxed_levels = self._relaxed_levels(workload, look)
+        as_it_was = possible and not stuck and relaxed_levels == held.relaxed_levels and start <= held.start + margin
         if as_it_was or look.plans >= MAX_PLANS:
             held.start = start
             look.at = min(look.at, max(now, start) + MIN_REMAINING_SECONDS if start < inf else held.since + blind_after)
@@ -494,13 +494,13 @@ class Reserving:
             if not possible:
                 self._drop(workload.id)
                 return True
-            held.start, held.loosened = start, loosened
+            held.start, held.relaxed_levels = start, relaxed_levels
             at = self._now + (
                 max(MIN_REMAINING_SECONDS, (start - self._now) / 10) if start < inf else MIN_REMAINING_SECONDS
             )
             look.at = min(look.at, at)
             return False
-        prospect.moves, prospect.loosened = held.moves + possible, loosened
+        prospect.moves, prospect.relaxed_levels = held.moves + possible, relaxed_levels
         self._hold(prospect, look)
         return True
 
@@ -531,12 +531,12 @@ class Reserving:
         recent = self._now - self._spec.expires
         self._idle = {namespace: idle for namespace, idle in self._idle.items() if idle[1] > recent}
 
-    def _loosened(self, workload: Workload, look: _QueueCheck) -> int:
+    def _relaxed_levels(self, workload: Workload, look: _QueueCheck) -> int:
         """Return by how many levels ``relax-after`` has relaxed a workload. When it does next, another check is due."""
         if not workload.request.relax_after:
             return 0
         members, layout, now = workload.at(Stage.PENDING)[: least_of(workload)], self._world.layout, self._now
-        look.at = min(look.at, next_loosening(workload, members, layout, now) or inf)
+        look.at = min(look.at, next_relaxation(workload, members, layout, now) or inf)
         return wish_of(workload, members, layout, now).steps
 
     # ------------------------------------------------------------ excluded workloads

@@ -217,13 +217,13 @@ class Spares:
             if entry is None or entry.daemon:
                 continue
             held = max(entry.amount(GPU) * WHOLE_GPU, entry.amount(GPU_SHARE))
-            if self._gives_way(uid, entry):
+            if self._may_be_evicted(uid, entry):
                 lent_gpus, lent_pods = lent_gpus + held, lent_pods + 1
             else:
                 gpus, pods = gpus + held, pods + 1
         return NodeUse(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
 
-    def _gives_way(self, uid: str, entry: LedgerEntry) -> bool:
+    def _may_be_evicted(self, uid: str, entry: LedgerEntry) -> bool:
         """Return whether recovery may evict a pod from a kept node; not bare pods, nor those of other schedulers."""
         if (occupant := entry.occupant) is not None:
             evictable = occupant.scheduler == self._scheduler_name and occupant.controlled

@@ -40,8 +40,8 @@ class NeighbourChanges:
         """
         if self.anything:
             return True
-        if workload.set_aside.depends_on_pods and any(
-            self._concern(cls.constraints) for cls in workload.set_aside.classes if cls.constraints is not None
+        if workload.requeue_conditions.depends_on_pods and any(
+            self._concern(cls.constraints) for cls in workload.requeue_conditions.classes if cls.constraints is not None
         ):
             return True
         return bool(self._departed) and any(self._repelled(member.profile) for member in workload.members.values())

@@ -127,7 +127,7 @@ class RequeueConditions:
         object.__setattr__(self, "depends_on_pods", any(cls.constraints is not None for cls in self.classes))
 
 
-NOT_SET_ASIDE: Final = RequeueConditions()
+NO_CONDITIONS: Final = RequeueConditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Workload:
     """Number of these ranks after the last time that some were forgotten."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
-    set_aside: RequeueConditions = NOT_SET_ASIDE
+    requeue_conditions: RequeueConditions = NO_CONDITIONS
     """Its pending members as of when it was found unschedulable; a change to them makes the workload active."""
     shortage: MemberShortage | None = None
     lacking_since: float | None = None
