@@ -38,7 +38,7 @@ from topo_scheduler.runtime.device_watch import capped
 from topo_scheduler.runtime.handover import SERVED_APIS, Handover
 from topo_scheduler.runtime.server_time import server_time
 from topo_scheduler.scheduling.barrier import FAULT, Activity
-from topo_scheduler.scheduling.settings import leaves_above_limits
+from topo_scheduler.scheduling.fabric_warnings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links

@@ -65,8 +65,9 @@ def test_check_config_imports_what_reads_configurations() -> None:
         (("topology",), NEVER | COMPILED),
         (("topology", "-o", "json"), NEVER | COMPILED),
         (("drain", "spine-1/leaf-1", "--dry-run"), NEVER | COMPILED),
+        (("check-config", "--live", str(ROOT / "manifests" / "install.yaml")), NEVER | COMPILED),
     ],
-    ids=["explain", "topology", "topology-json", "drain"],
+    ids=["explain", "topology", "topology-json", "drain", "check-config"],
 )
 def test_commands_of_a_cluster_import_no_compiler(served: Served, command: tuple[str, ...], without: set[str]) -> None:
     served.configure(RECOVERS)
@@ -82,6 +83,12 @@ def test_commands_of_a_cluster_import_no_compiler(served: Served, command: tuple
 def test_what_the_first_request_does_without_is_imported_after_it(unreachable: str, command: tuple[str, ...]) -> None:
     found = imported(*command, "--kubeconfig", unreachable, status=1)
     assert not found & (NEVER | COMPILED | SCHEDULING | {"pydantic", "rich"})
+
+
+def test_check_config_imports_what_knows_a_cluster_after_its_first_request(unreachable: str) -> None:
+    file = str(ROOT / "manifests" / "install.yaml")
+    modules = imported("check-config", "--live", file, "--kubeconfig", unreachable, status=1)
+    assert not modules & (COMPILED | {"numpy", "topo_scheduler.state", "rich"})
 
 
 @pytest.mark.parametrize("command", SIMPLE_COMMANDS, ids=" ".join)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers import make_node
 from tests.scheduling.driver import Driver, configured, fabric, gang
-from topo_scheduler.scheduling.settings import leaves_above_limits
+from topo_scheduler.scheduling.fabric_warnings import leaves_above_limits
 
 NODES = "spec.topologyConstraints.maxNodesPerLeaf is 4, but 2 of 2 leaves have more nodes (s1/l1 has 16)"
 GPUS = "spec.topologyConstraints.maxGPUsPerLeaf is 32, but 2 of 2 leaves have more GPUs (s1/l1 has 128)"

@@ -54,13 +54,14 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     from topo_scheduler.cli.snapshot import Listed, build_world, connected
     from topo_scheduler.kube.connection.resources import NODES
     from topo_scheduler.kube.reading.listing import list_all
-    from topo_scheduler.scheduling.rules.domains import configured_domains
-    from topo_scheduler.scheduling.settings import fabric_problems
 
     async with connected(kubeconfig, context) as client:
         nodes, bad = await list_all(client, NODES)
     if not nodes:
         raise CommandFailure("the cluster has no nodes")
+    from topo_scheduler.scheduling.fabric_warnings import fabric_problems
+    from topo_scheduler.scheduling.rules.domains import configured_domains
+
     world = build_world(Listed(nodes, [], bad), configuration)
     unlabelled = lacking_labels(world.fabric.unlabelled(), len(world.nodes))
     domains = world.domains.problems(configured_domains(configuration.topology.spec))

@@ -23,6 +23,7 @@ from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.fabric_warnings import FabricWarnings
 from topo_scheduler.scheduling.instructions import (
     BindOutcome,
     EvictionOutcome,
@@ -54,7 +55,7 @@ from topo_scheduler.scheduling.reserving.replacements import Replacements, Reser
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.filters import can_match
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
-from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, moves_slots, policy_of, repair_of
+from topo_scheduler.scheduling.settings import fairness_of, moves_slots, policy_of, repair_of
 from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
