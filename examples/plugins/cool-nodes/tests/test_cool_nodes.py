@@ -12,10 +12,10 @@ from topo_scheduler.scheduling.world import World
 
 
 def world(**celsius: str) -> World:
-    found = World(SchedulerConfig())
+    cluster = World(SchedulerConfig())
     for name, degrees in celsius.items():
-        found.put_node(Node(metadata=ObjectMeta(name=name, labels={LABEL: degrees}), status=NodeStatus()), 0.0)
-    return found
+        cluster.put_node(Node(metadata=ObjectMeta(name=name, labels={LABEL: degrees}), status=NodeStatus()), 0.0)
+    return cluster
 
 
 def test_hot_nodes_are_rejected_and_unknown_ones_are_not() -> None:

@@ -53,9 +53,9 @@ def plugin(arguments: Mapping[str, Any]) -> Plugin:
 
     def coolness(nodes: Nodes, request: Request, rows: Int64) -> Int64:
         """Return 1000 at 0 degrees, 0 at the hottest; 500 where nothing is known."""
-        found = temperatures(nodes, rows)
-        scores = WHOLE - WHOLE * np.minimum(found, hottest) // hottest
-        return np.where(found == UNKNOWN, WHOLE // 2, scores)
+        celsius = temperatures(nodes, rows)
+        scores = WHOLE - WHOLE * np.minimum(celsius, hottest) // hottest
+        return np.where(celsius == UNKNOWN, WHOLE // 2, scores)
 
     return Plugin(
         annotations=[ANNOTATION],
