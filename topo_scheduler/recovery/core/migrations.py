@@ -145,7 +145,7 @@ class Migrations:
             return
         self._memory.hold(migration)
         if tracked is None:
-            self.context.tracked[key] = tracked = Tracked(migration, found=not self._begun)
+            self.context.tracked[key] = tracked = Tracked(migration, found_at_start=not self._begun)
         elif version != tracked.migration.metadata.resource_version:
             # The Migration changed, whatever the answers to earlier writes were.
             tracked.failures, tracked.not_before = 0, -inf

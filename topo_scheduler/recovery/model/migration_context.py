@@ -187,7 +187,9 @@ class MigrationContext:
         Any user can name another Migration in ``makesRoomFor``. So it must be one that this process has created, or
         that it found as it began.
         """
-        return bool(tracked.migration.spec.makes_room_for) and (tracked.found or tracked.migration.key in self.asked)
+        return bool(tracked.migration.spec.makes_room_for) and (
+            tracked.found_at_start or tracked.migration.key in self.asked
+        )
 
     def ask_for_room(self, create: CreateMigration) -> None:
         """Record that a Migration is created to make room for another."""

@@ -60,11 +60,12 @@ class Tracked:
     the pods of a failed node get a Migration of their own. ``edited`` is whether another client changed its spec, or
     the pods that it moves. ``claimed`` is whether it was found to belong to this scheduler. ``owner_gone`` is why
     nothing is moved any more: an owner of its pods was deleted. ``owners`` are the topmost owners of its pods that this
-    process has read; the next status write includes them. ``found`` is whether it existed as this process began.
+    process has read; the next status write includes them. ``found_at_start`` is whether it existed when this process
+    began.
     """
 
     migration: Migration
-    found: bool = False
+    found_at_start: bool = False
     writing: bool = False
     failures: int = 0
     not_before: float = -inf

@@ -96,7 +96,7 @@ class Blocks(VoluntarySearch):
     def _in_progress(self, tracked: Tracked) -> bool:
         """Return whether a Migration moves pods voluntarily, or will: users' Migrations may never begin."""
         migration = tracked.migration
-        begun = migration.running or (tracked.found and migration.phase is not None)
+        begun = migration.running or (tracked.found_at_start and migration.phase is not None)
         return migration.cause.by_choice and (begun or migration.key in self.context.intended)
 
     @property

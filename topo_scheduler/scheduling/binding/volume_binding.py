@@ -243,12 +243,12 @@ class VolumeBinding:
             chosen = storage.volumes.get(choice.volume)
             if chosen is None:
                 raise ClaimError(f'persistentvolume "{choice.volume}" was deleted')
-            if not self._is_told(chosen.metadata, choice.volume):
+            if not self._is_reported(chosen.metadata, choice.volume):
                 return False
             if not belongs(chosen, claim):
                 raise ClaimError(f'ClaimRef got reset for pv "{choice.volume}"')
         elif not is_bound(claim):
-            if not self._is_told(claim.metadata, choice.claim):
+            if not self._is_reported(claim.metadata, choice.claim):
                 return False
             if claim.metadata.annotations.get(SELECTED_NODE) != choice.node:
                 # A provisioner that can't make the volume removes the selected node: another node may work.
@@ -267,7 +267,7 @@ class VolumeBinding:
             raise ClaimError(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node}"')
         return True
 
-    def _is_told(self, metadata: ObjectMeta, key: str | ClaimKey) -> bool:
+    def _is_reported(self, metadata: ObjectMeta, key: str | ClaimKey) -> bool:
         """Return whether the watch has reported an object as it is since a write, and not as it was before."""
         known = self._known.get(key)
         if known is None:

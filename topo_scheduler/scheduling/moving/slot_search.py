@@ -105,13 +105,13 @@ def slots_sentence(plan: MovePlan, names: Sequence[str], reader: str) -> str:
     """Return a plan as text. ``names`` are the names of nodes by row; ``reader`` is as for `few_for`."""
     ((row,),) = plan.placement.rows
     pods = [
-        f"{move.pod.occupant.key} from {names[move.pod.row]} to {devices_told(move.devices, names[move.to])}"
+        f"{move.pod.occupant.key} from {names[move.pod.row]} to {devices_text(move.devices, names[move.to])}"
         for move in plan.moves
     ]
     count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
-    return f"Moving {count} ({few_for(pods, reader, 'pod')}) would free {devices_told(plan.devices, names[row])}."
+    return f"Moving {count} ({few_for(pods, reader, 'pod')}) would free {devices_text(plan.devices, names[row])}."
 
 
-def devices_told(devices: Sequence[DeviceId], node: str) -> str:
+def devices_text(devices: Sequence[DeviceId], node: str) -> str:
     """Return devices on a node as text."""
     return f"{few_of([name for _, _, name in devices])} on {node}" if devices else node

@@ -519,7 +519,7 @@ class Preempting:
             if names:
                 workload = self._workloads.get(claim.workload)
                 reader = self._world.reader(workload.namespace) if workload is not None else ""
-                text = f"{_pods_told(names, reader)} did not end in time; searching for other victims"
+                text = f"{_pods_text(names, reader)} did not end in time; searching for other victims"
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             ids.append(claim.workload)
@@ -648,7 +648,7 @@ class Preempting:
         )
 
 
-def _pods_told(names: Sequence[str], reader: str) -> str:
+def _pods_text(names: Sequence[str], reader: str) -> str:
     own = not reader or any(name.startswith(f"{reader}/") for name in names)
     return f"Pod {few_for(names, reader, 'pod', 1)}" if own else f"{few_for(names, reader, 'pod', 1)}".capitalize()
 

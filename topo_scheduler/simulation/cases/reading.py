@@ -179,7 +179,7 @@ def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: Clus
         if cluster is None:
             raise CaseError(f"{spec}: load is a share of a cluster's GPUs; name a cluster too")
         workload = with_load(workload, cluster, changes.load)
-    _check_told(workload)
+    _check_arrivals(workload)
     return workload
 
 
@@ -290,7 +290,7 @@ def _of_jobs(
     return WorkloadCase(name, tuple(arrivals))
 
 
-def _check_told(workload: WorkloadCase) -> None:
+def _check_arrivals(workload: WorkloadCase) -> None:
     """Check that pod uids are unique, and that no time exceeds `LONGEST_SECONDS`."""
     arrival_by_pod_uid: dict[str, Arrival] = {}
     for arrival in workload.arrivals:
