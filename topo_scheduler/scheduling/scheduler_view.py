@@ -18,7 +18,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import PlacementQue
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import ClaimedBySeat, ReservedSeat
-from topo_scheduler.scheduling.time_slicing import Parts
+from topo_scheduler.scheduling.time_slicing import SlicedSearch
 from topo_scheduler.state.ledger.claimed_devices import other_devices_of_namespace, other_devices_of_pod
 from topo_scheduler.state.ledger.claimed_gpus import gpus_in
 from topo_scheduler.state.ledger.ledger import LedgerEntry
@@ -208,9 +208,9 @@ class PlanningView:
         """Whether a running pod keeps others away by required anti-affinity."""
         return bool(self._engine.world.pod_index.repelling)
 
-    def sliced_search(self) -> Parts[Any]:
+    def sliced_search(self) -> SlicedSearch[Any]:
         """Return a new runner of searches in slices, which notices when nodes or the fabric change."""
-        return Parts(self._engine.world)
+        return SlicedSearch(self._engine.world)
 
     # ------------------------------------------------------------ pods that could move
 

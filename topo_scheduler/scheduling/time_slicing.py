@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
-PART_OPERATIONS: Final = 4_000_000
+SLICE_OPERATIONS: Final = 4_000_000
 """Maximum operations of one slice, so that no decision has to wait long for it."""
 STEP_SECONDS: Final = 0.005
 """Seconds of slices in one step of recovery; one slice may take longer."""
@@ -42,7 +42,7 @@ def whole(steps: Generator[None, None, T]) -> T:
             return result
 
 
-class Parts(Generic[T]):
+class SlicedSearch(Generic[T]):
     """Runs one search: an iterator that yields after each slice, with a result or None."""
 
     def __init__(self, world: World) -> None:
@@ -84,7 +84,7 @@ class Parts(Generic[T]):
         while (steps := self._steps) is not None:
             guard.begin()
             try:
-                with limited(OperationBudget(PART_OPERATIONS)):
+                with limited(OperationBudget(SLICE_OPERATIONS)):
                     result = next(steps)
             except StopIteration:
                 self._steps = None

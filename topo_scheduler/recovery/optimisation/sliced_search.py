@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from topo_scheduler.recovery.model.instructions import Instruction
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS, Parts
+from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS, SlicedSearch
 
 Look = Iterator[Sequence[Instruction] | None]
 """Yields after each slice of the work: instructions, or None."""
@@ -36,7 +36,7 @@ class VoluntarySearch(ABC):
     _next_search: float = -inf
 
     def __post_init__(self) -> None:
-        self._parts: Parts[Sequence[Instruction]] = self.context.view.planning.sliced_search()
+        self._parts: SlicedSearch[Sequence[Instruction]] = self.context.view.planning.sliced_search()
 
     def step(self, now: float) -> list[Instruction]:
         """Search for a while, if a search is due; return the Migrations to create, and the pods to read first."""

@@ -31,14 +31,14 @@ EXACT_MIGRATIONS: Final = 4
 MAX_QUERIES: Final = 100
 """Queries to the planner for one set of Migrations, on one copy of the state."""
 
-Parts = Generator[None, None, dict[str, SeatGrant]]
+PlanSteps = Generator[None, None, dict[str, SeatGrant]]
 """Yields after each slice of the work."""
 Seats = Mapping[str, Mapping[str, str]]
 """A node for each pod, by the key of the Migration and uid."""
 Accepts = Callable[[Seats], Generator[None, None, bool]]
 
 
-def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
+def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> PlanSteps:
     """Return the grants if no other pods move. ``claims`` are in the order in which they take seats."""
     shares = yield from in_order(copies, claims)
     short = yield from _short(copies, claims, shares)
@@ -56,7 +56,7 @@ def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
     return shares
 
 
-def in_order(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
+def in_order(copies: Copies, claims: Sequence[RelocationRequest]) -> PlanSteps:
     """Return the grants if each claim takes the best seats that the earlier ones left."""
     shares: dict[str, SeatGrant] = {}
     for index, claim in enumerate(claims):
@@ -101,7 +101,7 @@ def _short(
 
 def _best(
     copies: Copies, claims: Sequence[RelocationRequest], beside: Sequence[tuple[RelocationRequest, SeatGrant]]
-) -> Parts:
+) -> PlanSteps:
     for subset in _subsets(claims):
         seats = yield from place_all(copies, subset, beside)
         if seats is not None:

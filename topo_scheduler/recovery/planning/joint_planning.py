@@ -19,14 +19,13 @@ from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
-from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, free_seats
-from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
+from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, PlanSteps, free_seats
 from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, room_for_all
 from topo_scheduler.recovery.planning.migration_validation import PodsNotRead, Refused, policy_of, read_pods
 from topo_scheduler.recovery.planning.relocation import unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE_SECONDS, PAUSE_FACTOR
 from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, SeatGrant
-from topo_scheduler.scheduling.time_slicing import STEP_SECONDS, Parts
+from topo_scheduler.scheduling.time_slicing import STEP_SECONDS, SlicedSearch
 
 MAX_MIGRATIONS: Final = 32
 """Migrations that are planned together at most."""
@@ -78,7 +77,7 @@ class _JointSearch:
     """
 
     claims: Mapping[str, RelocationRequest]
-    parts: Parts[dict[str, SeatGrant]]
+    parts: SlicedSearch[dict[str, SeatGrant]]
     state: object
     begun: float
     free: dict[str, SeatGrant] | None = None
@@ -309,6 +308,6 @@ def _as_tracked(create: CreateMigration) -> Tracked:
     return Tracked(Migration(metadata=meta, spec=create.spec))
 
 
-def _with_result(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
+def _with_result(steps: PlanSteps) -> Iterator[dict[str, SeatGrant] | None]:
     """Yield None after each slice of the work, and then the result."""
     yield (yield from steps)

@@ -19,7 +19,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.recovery.model.seating import groups_and_query, trial_without
-from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, Parts, Seats, place_all
+from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, PlanSteps, Seats, place_all
 from topo_scheduler.recovery.planning.relocation import (
     EXACT_WORKLOADS,
     Key,
@@ -53,7 +53,7 @@ MAX_GROUP_QUERIES: Final = 2000
 MAX_QUERIES: Final = 5000
 """Queries to the planner for Migrations that are planned together."""
 
-MaybeParts = Generator[None, None, dict[str, SeatGrant] | None]
+MaybePlanSteps = Generator[None, None, dict[str, SeatGrant] | None]
 """Yields after each slice of the work."""
 Beside = Sequence[tuple[RelocationRequest, SeatGrant]]
 """The grants of other Migrations."""
@@ -79,7 +79,7 @@ class _Movable:
 
 def room_for_all(
     copies: Copies, claims: Sequence[RelocationRequest], free: dict[str, SeatGrant], eligible: EligiblePods
-) -> Parts:
+) -> PlanSteps:
     """Return the grant of each Migration if other pods may move; ``free`` if each must search by itself.
 
     Args:
@@ -137,7 +137,9 @@ def _own(claims: Iterable[RelocationRequest]) -> set[str]:
 # ---------------------------------------------------------------- planning together
 
 
-def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods) -> MaybeParts:
+def _in_groups(
+    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods
+) -> MaybePlanSteps:
     """Return the grants found by planning one group after another, while the other Migrations keep their grants."""
     end = copies.queries + MAX_GROUP_QUERIES
     first = yield from one_by_one(copies, claims, free, eligible, end)
@@ -164,7 +166,7 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
 
 def _together(
     copies: Copies, claims: Sequence[RelocationRequest], fallback: Shares, eligible: EligiblePods, beside: Beside
-) -> Parts:
+) -> PlanSteps:
     """Return the best grants beside those of other Migrations. ``fallback`` has the grants that apply otherwise."""
     movable = _movable(copies, claims, eligible, beside)
     shares = {claim.key: fallback[claim.key] for claim in claims}
@@ -336,7 +338,7 @@ def _shares(
 
 def one_by_one(
     copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods, end: float = inf
-) -> MaybeParts:
+) -> MaybePlanSteps:
     """Return the grants if claims without seats search for room one after the other, beside all other grants.
 
     None if the search needs so many queries that ``copies.queries`` reaches ``end``.

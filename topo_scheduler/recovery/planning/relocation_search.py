@@ -14,7 +14,7 @@ from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
 from topo_scheduler.recovery.planning.relocation import check_again, look_for_room
 from topo_scheduler.recovery.planning.seat_claims import SeatGrant
-from topo_scheduler.scheduling.time_slicing import Parts
+from topo_scheduler.scheduling.time_slicing import SlicedSearch
 
 FORGOTTEN_AFTER_SECONDS: Final = 1.0
 """Seconds after which a search is dropped that no Migration continued."""
@@ -27,7 +27,7 @@ LEAST_PAUSE_SECONDS: Final = 1.0
 @dataclass(slots=True)
 class _SlicedSearch:
     key: str
-    parts: Parts[SeatGrant]
+    parts: SlicedSearch[SeatGrant]
     state: object
     continued_at: float
     spent: float = 0.0
@@ -98,7 +98,7 @@ class RelocationSearch:
                 return False
             search = None
         if search is None or search.parts.stale:
-            parts: Parts[SeatGrant] = context.view.planning.sliced_search()
+            parts: SlicedSearch[SeatGrant] = context.view.planning.sliced_search()
             taken = set(context.moved_elsewhere(tracked))
             parts.begin(look_for_room(context.view, moving_pods, avoided, taken, key, now, context.epoch + now))
             self._search = _SlicedSearch(key, parts, state, now)

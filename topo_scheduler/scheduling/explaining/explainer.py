@@ -45,7 +45,7 @@ from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
-from topo_scheduler.scheduling.time_slicing import Parts, never
+from topo_scheduler.scheduling.time_slicing import SlicedSearch, never
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, SizeRule, Verdict
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
@@ -167,7 +167,7 @@ class Explainer:
         """Number of cases by namespace."""
         self._queue = ExplanationQueue()
         self._later: list[tuple[float, str]] = []
-        self._parts: Parts[Explanation] = Parts(world)
+        self._parts: SlicedSearch[Explanation] = SlicedSearch(world)
         self._current = ""
         """The workload that is being explained."""
         self._spent = 0.0

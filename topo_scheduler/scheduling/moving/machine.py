@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.placing.model.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.victims import PODS_PER_PART, Candidate, Candidates, collecting
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
-from topo_scheduler.scheduling.time_slicing import More, Parts, always, whole
+from topo_scheduler.scheduling.time_slicing import More, SlicedSearch, always, whole
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.disruption_budgets import DisruptionLimit
@@ -96,7 +96,7 @@ class Moving:
         self._slots = slots
         self._wanted: dict[str, _PendingGang] = {}
         self._not_before = -inf
-        self._parts: Parts[tuple[Workload, str]] = Parts(world)
+        self._parts: SlicedSearch[tuple[Workload, str]] = SlicedSearch(world)
         self._searched: _PendingGang | None = None
         self._now = 0.0
 

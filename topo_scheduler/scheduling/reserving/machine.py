@@ -39,7 +39,7 @@ from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
 from topo_scheduler.scheduling.reserving.ends import MIN_REMAINING_SECONDS, Ends, Lasting, lasting_of
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.reservation_messages import holds_what, kept_off
-from topo_scheduler.scheduling.time_slicing import More, Parts, always
+from topo_scheduler.scheduling.time_slicing import More, SlicedSearch, always
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.devices.pod_claims import devices_asked
@@ -148,7 +148,7 @@ class Reserving:
         self._seen: Hashable = None
         self._at = inf
         self._not_before = -inf
-        self._parts: Parts[tuple[Workload, str]] = Parts(world)
+        self._parts: SlicedSearch[tuple[Workload, str]] = SlicedSearch(world)
         self._now = 0.0
         """The time of the current part."""
         self._first_began: float | None = None
