@@ -7,7 +7,7 @@ import pytest
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.model.instructions import Instruction, WriteStatus
+from topo_scheduler.recovery.model.instructions import RecoveryInstruction, WriteStatus
 
 ON = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True))
 STAYS = {"movable": "false"}
@@ -200,7 +200,7 @@ def test_none_is_evicted_before_all_have_seats() -> None:
     world.gang("g", 2)
     carry_out = world.carry_out
 
-    def taken_meanwhile(one: Instruction) -> None:
+    def taken_meanwhile(one: RecoveryInstruction) -> None:
         carry_out(one)
         if isinstance(one, WriteStatus) and one.status.phase == Phase.RESERVING and "e" not in world.pods:
             world.put("e", "s1-l2-2", 4)  # by another scheduler, which knows of no seats

@@ -11,7 +11,7 @@ from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
 from topo_scheduler.kube.connection.odd_json import readable
 from topo_scheduler.kube.writing.migrations import Unreadable, read_migration
 from topo_scheduler.recovery.controller.disabled import malformed, without_recovery
-from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, EvictPod, Instruction, Warn
+from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, EvictPod, RecoveryInstruction, Warn
 from topo_scheduler.recovery.model.seating import vacant
 
 from .world import World, copy_of
@@ -53,7 +53,7 @@ def odd_migration(generator: Generator, number: int, uids: list[str]) -> dict[st
 class Tenants(World):
     """Evictions name a pod, and the API server compares its uid: that of another namespace's pod is of no use."""
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
         if isinstance(one, EvictPod):
             pod = self.pods.get(one.pod.uid)

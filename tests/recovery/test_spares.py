@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.recovery.world import Kill, World, leaf
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.model.instructions import CreateMigration, EvictPod, Instruction
+from topo_scheduler.recovery.model.instructions import CreateMigration, EvictPod, RecoveryInstruction
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 ONE = "{spares: {perLeaf: 1}}"
@@ -259,7 +259,7 @@ def test_nodes_in_quarantine_are_not_kept() -> None:
 class Watched(World):
     """Notes of each pod that is evicted where it was, and what was kept when it was asked to give way."""
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
         if isinstance(one, CreateMigration) and one.spec.give_way:
             # What is taken back is kept for nobody any more: another node is then.

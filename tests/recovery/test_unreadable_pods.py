@@ -7,7 +7,7 @@ from topo_scheduler.api.migrations import MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.controller.disabled import malformed
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
+from topo_scheduler.recovery.model.instructions import CreateMigration, RecoveryInstruction
 from topo_scheduler.recovery.model.migration_context import LEARNING
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -91,7 +91,7 @@ def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone(
     world.controllers_stand = True
     asked: list[CreateMigration] = []
 
-    def refuse(one: Instruction) -> None:
+    def refuse(one: RecoveryInstruction) -> None:
         if isinstance(one, CreateMigration):
             asked.append(one)
             world.recovery.wrote(one, MigrationWrite.FORBIDDEN, "it is terminating", None, world.now)

@@ -12,7 +12,7 @@ from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
     EmitMigrationEvent,
     EvictPod,
-    Instruction,
+    RecoveryInstruction,
     Warn,
     WriteStatus,
 )
@@ -42,7 +42,7 @@ class Lossy(World):
 
     watch_works = True
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         if not isinstance(one, WriteStatus):
             super().carry_out(one)
             return
@@ -96,7 +96,7 @@ class Refusing(World):
         super().__init__(*more)
         self.attempts: list[float] = []
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         if not isinstance(one, CreateMigration):
             super().carry_out(one)
             return
@@ -139,7 +139,7 @@ class Forbidding(World):
 
     tries = 0
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         if isinstance(one, EvictPod):
             Forbidding.tries += 1
             self.recovery.migrations.evicted(
@@ -169,7 +169,7 @@ class Unwritable(World):
 
     asked_status = 0
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         if isinstance(one, WriteStatus):
             Unwritable.asked_status += 1
             self.recovery.wrote(one, MigrationWrite.FORBIDDEN, "forbidden", None, self.now)

@@ -29,9 +29,9 @@ from topo_scheduler.recovery.model.instructions import (
     DeleteMigration,
     EmitMigrationEvent,
     EvictPod,
-    Instruction,
     LearnPods,
     PhaseDuration,
+    RecoveryInstruction,
     Warn,
     WriteStatus,
 )
@@ -93,7 +93,7 @@ class World:
         self.chains: dict[str, Sequence[Owner]] = {}
         self.pods: dict[str, Pod] = {}
         self.evictions: list[tuple[str, bool]] = []
-        self.emitted: list[Instruction] = []
+        self.emitted: list[RecoveryInstruction] = []
         self.revision = 0
         self.made = 0
         self.now = 0.0
@@ -177,7 +177,7 @@ class World:
             return True
         return False
 
-    def carry_out(self, one: Instruction) -> None:
+    def carry_out(self, one: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
         match one:
             case CreateMigration(namespace, name, spec):

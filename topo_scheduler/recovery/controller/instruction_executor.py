@@ -23,10 +23,10 @@ from topo_scheduler.recovery.model.instructions import (
     DeleteMigration,
     EmitMigrationEvent,
     EvictPod,
-    Instruction,
     LearnPods,
     MigrationRequest,
     PhaseDuration,
+    RecoveryInstruction,
     Warn,
     WriteStatus,
 )
@@ -71,7 +71,7 @@ class InstructionExecutor:
         self._evictor = Evictor(self.client)
         self._statuses = PodStatusWriter(self.client)
 
-    def carry_out(self, instruction: Instruction) -> None:
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
         """Carry out an instruction; whatever takes time in a task of its own."""
         match instruction:
             case CreateMigration() | WriteStatus() | DeleteMigration():

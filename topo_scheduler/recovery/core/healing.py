@@ -12,7 +12,7 @@ from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, Mi
 from topo_scheduler.recovery.core.migrations import BELIEVED_REFUSALS
 from topo_scheduler.recovery.detection.failure_detection import DomainFailure
 from topo_scheduler.recovery.model.barrier import failure_of
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, Warn
+from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPods, RecoveryInstruction, Warn
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, unread_pods
@@ -71,7 +71,9 @@ class Healing:
             if not awaited:
                 del self._awaited[namespace]
 
-    def created(self, create: CreateMigration, outcome: MigrationWrite, message: str, now: float) -> list[Instruction]:
+    def created(
+        self, create: CreateMigration, outcome: MigrationWrite, message: str, now: float
+    ) -> list[RecoveryInstruction]:
         """Handle the result of the creation of a Migration."""
         pending = self._wanted.get(create.key)
         if pending is None:
@@ -89,9 +91,9 @@ class Healing:
         report = pending.times == (BELIEVED_REFUSALS if forbidden else 1)
         return [Warn(f"Migration {create.key} is not created: {message}")] if report else []
 
-    def step(self, now: float) -> list[Instruction]:
+    def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the Migrations to create, and the pods that must be read first."""
-        out: list[Instruction] = []
+        out: list[RecoveryInstruction] = []
         self._failures += [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
         self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
         out += self._open_failures()
@@ -140,10 +142,10 @@ class Healing:
         known_pods = map(self.view.member, self.view.pods_on(node))
         return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
-    def _open_failures(self) -> list[Instruction]:
+    def _open_failures(self) -> list[RecoveryInstruction]:
         """Open all new failures for each namespace that has pods on their nodes."""
         failures, self._failures = self._failures, []
-        out: list[Instruction] = []
+        out: list[RecoveryInstruction] = []
         for failure in failures:
             out.append(Warn(f"{failure.described()}; its pods are moved: {failure.cause.value}"))
             if binding := tuple(filter(self._binds, failure.nodes)):
@@ -167,13 +169,13 @@ class Healing:
         uids = (uid for failure in self._open[namespace] for uid in self._pods_of(failure, namespace))
         return tuple(unread_pods(self.view, (uid for uid in dict.fromkeys(uids) if uid not in learned)))
 
-    def _create_migrations(self, namespace: str, moved: Container[str]) -> list[Instruction]:
+    def _create_migrations(self, namespace: str, moved: Container[str]) -> list[RecoveryInstruction]:
         """Create the Migrations of a namespace for all its open failures."""
         failures = self._open.pop(namespace)
         self._learned.pop(namespace, None)
         by_workload: dict[str, list[tuple[DomainFailure, MovingPod]]] = {}
         named = {pod.uid for pending in self._wanted.values() for pod in pending.instruction.spec.pods}
-        out: list[Instruction] = []
+        out: list[RecoveryInstruction] = []
         for failure in failures:
             for uid in self._pods_of(failure, namespace):
                 try:

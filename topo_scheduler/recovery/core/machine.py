@@ -20,8 +20,8 @@ from topo_scheduler.recovery.model.barrier import Guarded, failure_of
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
     DeleteMigration,
-    Instruction,
     MigrationRequest,
+    RecoveryInstruction,
     Warn,
     WriteStatus,
 )
@@ -62,7 +62,7 @@ class Recovery:
         searches = (Defragmenting(context, clock), Blocks(context, clock), Improving(context, clock))
         self._searches = [(search, Guarded(f"{type(search).__name__} of recovery")) for search in searches]
         self._healed = Guarded("healing of failed nodes")
-        self._out: list[Instruction] = []
+        self._out: list[RecoveryInstruction] = []
         self._held = ""
         self._avoided: frozenset[str] = frozenset()
         self._stepped = 0.0
@@ -127,7 +127,7 @@ class Recovery:
 
     # ------------------------------------------------------------ steps
 
-    def step(self, now: float) -> list[Instruction]:
+    def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
         self._stepped = now
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
@@ -160,7 +160,7 @@ class Recovery:
         )
         return min((at for at in times if at is not None), default=None)
 
-    def _named(self, instruction: Instruction) -> Instruction:
+    def _named(self, instruction: RecoveryInstruction) -> RecoveryInstruction:
         """Return an instruction; a Migration that it creates names this scheduler, so that no other one takes it up."""
         if not isinstance(instruction, CreateMigration):
             return instruction

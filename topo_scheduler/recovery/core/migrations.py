@@ -19,7 +19,7 @@ from topo_scheduler.recovery.core.execution import Execution
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
-from topo_scheduler.recovery.model.instructions import Instruction, Warn
+from topo_scheduler.recovery.model.instructions import RecoveryInstruction, Warn
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, Eviction, Tracked
@@ -283,7 +283,7 @@ class Migrations:
 
     # ------------------------------------------------------------ steps
 
-    def step(self, now: float) -> list[Instruction]:
+    def step(self, now: float) -> list[RecoveryInstruction]:
         """Do the work that is due; return the instructions for the runner.
 
         Migrations with seats are processed in each step, the others in turn as time allows.

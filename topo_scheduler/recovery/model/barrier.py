@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, Instruction, Warn
+from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, RecoveryInstruction, Warn
 from topo_scheduler.scheduling.barrier import Backoff, described, kind_of
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
@@ -12,7 +12,7 @@ STEP_OPERATIONS: Final = 4_000_000
 """Operations per Migration in one step: decisions are delayed by that much."""
 
 
-def failure_of(subject: str, error: Exception) -> list[Instruction]:
+def failure_of(subject: str, error: Exception) -> list[RecoveryInstruction]:
     """Return instructions that log and count a failure; ``subject`` names the object."""
     return [Warn(f"{subject}: {described(error)}; recovery continues without it"), CountRecoveryFailure(kind_of(error))]
 
@@ -29,7 +29,7 @@ class Guarded:
         """Return when work that is due at a time may run: later while it pauses."""
         return None if due is None else max(due, self._backoff.until)
 
-    def run(self, work: Callable[[], list[Instruction]], now: float) -> list[Instruction]:
+    def run(self, work: Callable[[], list[RecoveryInstruction]], now: float) -> list[RecoveryInstruction]:
         """Run the work, unless it pauses; return its instructions, or those that log and count a failure."""
         if now < self._backoff.until:
             return []

@@ -95,4 +95,6 @@ class CountRecoveryFailure:
 
 
 MigrationRequest = CreateMigration | WriteStatus | DeleteMigration
-Instruction = MigrationRequest | EvictPod | LearnPods | EmitMigrationEvent | PhaseDuration | Warn | CountRecoveryFailure
+RecoveryInstruction = (
+    MigrationRequest | EvictPod | LearnPods | EmitMigrationEvent | PhaseDuration | Warn | CountRecoveryFailure
+)

@@ -8,7 +8,12 @@ from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.failure_detection import Detection
-from topo_scheduler.recovery.model.instructions import CreateMigration, EmitMigrationEvent, Instruction, LearnPods
+from topo_scheduler.recovery.model.instructions import (
+    CreateMigration,
+    EmitMigrationEvent,
+    LearnPods,
+    RecoveryInstruction,
+)
 from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
@@ -46,7 +51,7 @@ class MigrationContext:
     """Keys of Migrations that this process has created to make room for others."""
     coming: Sequence[CreateMigration] = ()
     """Migrations of failures whose creation is in flight."""
-    out: list[Instruction] = field(default_factory=list)
+    out: list[RecoveryInstruction] = field(default_factory=list)
     """Instructions for the runner."""
     _movers: dict[bool, dict[str, str]] = field(default_factory=dict)
 

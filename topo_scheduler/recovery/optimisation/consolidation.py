@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
+from topo_scheduler.recovery.model.instructions import CreateMigration, RecoveryInstruction
 from topo_scheduler.recovery.model.migration_state import Tracked, timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
@@ -73,7 +73,7 @@ class Blocks(VoluntarySearch):
                 return
             yield None
 
-    def _try_leaf(self, leaf: int) -> list[Instruction]:
+    def _try_leaf(self, leaf: int) -> list[RecoveryInstruction]:
         """Return the Migrations that give a leaf the largest block in the current state; empty if there are none."""
         view = self.context.view
         free, names = free_nodes(view), view.nodes.names
@@ -153,11 +153,11 @@ class Blocks(VoluntarySearch):
             pods.append(pod)
         return pods or None
 
-    def _create_migrations(self, clearing: _LeafClearing, largest: int) -> list[Instruction]:
+    def _create_migrations(self, clearing: _LeafClearing, largest: int) -> list[RecoveryInstruction]:
         """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
         layout, occasion = self.context.view.layout, timestamp(self.context.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
-        out: list[Instruction] = []
+        out: list[RecoveryInstruction] = []
         for group in group_by_workload(clearing.moving_pods):
             own = {pod.member.uid for pod in group}
             other_pods = (pod.member for pod in clearing.moving_pods if pod.member.uid not in own)

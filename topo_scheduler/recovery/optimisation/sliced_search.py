@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from topo_scheduler.recovery.model.instructions import Instruction
+from topo_scheduler.recovery.model.instructions import RecoveryInstruction
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS, SlicedSearch
 
-Look = Iterator[Sequence[Instruction] | None]
+Look = Iterator[Sequence[RecoveryInstruction] | None]
 """Yields after each slice of the work: instructions, or None."""
 
 
@@ -36,9 +36,9 @@ class VoluntarySearch(ABC):
     _next_search: float = -inf
 
     def __post_init__(self) -> None:
-        self._parts: SlicedSearch[Sequence[Instruction]] = self.context.view.planning.sliced_search()
+        self._parts: SlicedSearch[Sequence[RecoveryInstruction]] = self.context.view.planning.sliced_search()
 
-    def step(self, now: float) -> list[Instruction]:
+    def step(self, now: float) -> list[RecoveryInstruction]:
         """Search for a while, if a search is due; return the Migrations to create, and the pods to read first."""
         self._now = now
         if not self._on:

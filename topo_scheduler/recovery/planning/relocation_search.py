@@ -25,7 +25,7 @@ LEAST_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class _SlicedSearch:
+class _CurrentSearch:
     key: str
     parts: SlicedSearch[SeatGrant]
     state: object
@@ -49,7 +49,7 @@ class RelocationSearch:
 
     context: MigrationContext
     clock: Callable[[], float]
-    _search: _SlicedSearch | None = None
+    _search: _CurrentSearch | None = None
     _stepped: float = -inf
 
     def drop(self, tracked: Tracked) -> None:
@@ -101,5 +101,5 @@ class RelocationSearch:
             parts: SlicedSearch[SeatGrant] = context.view.planning.sliced_search()
             taken = set(context.moved_elsewhere(tracked))
             parts.begin(look_for_room(context.view, moving_pods, avoided, taken, key, now, context.epoch + now))
-            self._search = _SlicedSearch(key, parts, state, now)
+            self._search = _CurrentSearch(key, parts, state, now)
         return True

@@ -20,7 +20,7 @@ MAX_INSTRUCTIONS: Final = 2_000
 
 
 @dataclass(slots=True)
-class Instruction:
+class PatternInstruction:
     """``characters``, ``split`` (prefer ``first``), ``jump`` to ``first``, ``assert`` or ``match``."""
 
     kind: str
@@ -61,7 +61,7 @@ _ASSERTIONS: Final[dict[str, Callable[[str, int], bool]]] = {
 }
 
 
-def compile_tree(tree: Tree) -> list[Instruction]:
+def compile_tree(tree: Tree) -> list[PatternInstruction]:
     """Return the program of a pattern."""
     compiler = _ProgramBuilder()
     compiler.add(tree)
@@ -84,12 +84,12 @@ def _nullable(tree: Tree) -> bool:
 
 class _ProgramBuilder:
     def __init__(self) -> None:
-        self.program: list[Instruction] = []
+        self.program: list[PatternInstruction] = []
 
-    def emit(self, kind: str, assertion: str = "") -> Instruction:
+    def emit(self, kind: str, assertion: str = "") -> PatternInstruction:
         if len(self.program) >= MAX_INSTRUCTIONS:
             raise UnsupportedPatternError("it is too large")
-        self.program.append(Instruction(kind, assertion=assertion))
+        self.program.append(PatternInstruction(kind, assertion=assertion))
         return self.program[-1]
 
     def add(self, tree: Tree) -> None:
@@ -111,7 +111,7 @@ class _ProgramBuilder:
                 pass
 
     def _choice(self, tree: Choice) -> None:
-        jumps: list[Instruction] = []
+        jumps: list[PatternInstruction] = []
         for branch in tree.branches[:-1]:
             split = self.emit("split")
             split.first = len(self.program)
@@ -135,7 +135,7 @@ class _ProgramBuilder:
             return
         for _ in range(tree.minimum):
             self.add(tree.part)
-        splits: list[Instruction] = []
+        splits: list[PatternInstruction] = []
         for _ in range(tree.maximum - tree.minimum):
             splits.append(self.emit("split"))
             self._prefer(splits[-1], len(self.program), tree.greedy)
@@ -143,13 +143,13 @@ class _ProgramBuilder:
         for split in splits:
             self._otherwise(split, len(self.program), tree.greedy)
 
-    def _prefer(self, split: Instruction, target: int, greedy: bool) -> None:
+    def _prefer(self, split: PatternInstruction, target: int, greedy: bool) -> None:
         if greedy:
             split.first = target
         else:
             split.second = target
 
-    def _otherwise(self, split: Instruction, target: int, greedy: bool) -> None:
+    def _otherwise(self, split: PatternInstruction, target: int, greedy: bool) -> None:
         self._prefer(split, target, not greedy)
 
     def _plus(self, tree: Repeat) -> None:

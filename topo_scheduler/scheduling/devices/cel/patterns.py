@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from .errors import EvaluationError, ExpressionNotUnderstoodError
-from .pattern_program import Instruction, compile_tree
+from .pattern_program import PatternInstruction, compile_tree
 from .pattern_syntax import InvalidPatternError, UnsupportedPatternError, parse_pattern
 
 FIND_ALL_PASSES: Final = 4
@@ -21,7 +21,7 @@ _MAX_PATTERN_CHARACTERS: Final = 2_000
 class Pattern:
     """A compiled pattern, simulated with one list of threads in order of preference (a Pike virtual machine)."""
 
-    def __init__(self, program: list[Instruction]) -> None:
+    def __init__(self, program: list[PatternInstruction]) -> None:
         self._program = program
 
     @property
