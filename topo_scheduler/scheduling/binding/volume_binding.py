@@ -177,8 +177,10 @@ class VolumeBinding:
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what to do by now, and the pods that will not get their volumes: uid and reason."""
-        self._unchecked |= dict.fromkeys(self._around.storage.take_held_changes())
         outranked, self._outranked = self._outranked, []
+        if not self._decisions:
+            return [], []
+        self._unchecked |= dict.fromkeys(self._around.storage.take_held_changes())
         out: list[Instruction] = []
         failed = {uid: f"binding volumes: {OUTRANKED}" for uid in outranked if self._decisions.holds_back(uid)}
         for uid in self._take_unchecked(now):
@@ -210,6 +212,8 @@ class VolumeBinding:
 
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""
+        if not self._decisions:
+            return None
         if self._outranked or self._unchecked:
             return 0.0
         return self._due[0][0] if self._due else None
