@@ -83,8 +83,8 @@ class NominationTrust:
             return False
         nodes = self._nodes.get(namespace, Counter())
         if node not in nodes:
-            most = max(MIN_NODES, int(MAX_NODES_SHARE * len(self._all_nodes)))
-            if not of_predecessor and (len(nodes) >= most // 2 or self._held_nodes >= most):
+            max_nodes = max(MIN_NODES, int(MAX_NODES_SHARE * len(self._all_nodes)))
+            if not of_predecessor and (len(nodes) >= max_nodes // 2 or self._held_nodes >= max_nodes):
                 return False
             self._held_nodes += 1
         self._nodes[namespace][node] += 1
