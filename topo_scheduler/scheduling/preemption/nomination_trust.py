@@ -135,8 +135,10 @@ class NominationTrust:
 
     def forget(self, now: float) -> None:
         """Forget namespaces that are trusted again."""
-        self._doubted = {name: until for name, until in self._doubted.items() if now < until}
-        self._vain = {name: vain for name, vain in self._vain.items() if now < vain.first + DOUBTED_SECONDS}
+        if self._doubted:
+            self._doubted = {name: until for name, until in self._doubted.items() if now < until}
+        if self._vain:
+            self._vain = {name: vain for name, vain in self._vain.items() if now < vain.first + DOUBTED_SECONDS}
 
 
 def weight_of(nomination: Nomination) -> int:
