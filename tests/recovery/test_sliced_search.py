@@ -9,9 +9,9 @@ import pytest
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, ImprovementSpec, RecoverySpec
-from topo_scheduler.recovery.optimisation.consolidation import Blocks
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.recovery.optimisation.improvement import Improving
+from topo_scheduler.recovery.optimisation.largest_block import BlockEnlarging
 
 GANGS = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True))
 BLOCKS = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True, largest_block=True))
@@ -66,10 +66,10 @@ def _spread(clock: Clock) -> World:
     return world
 
 
-Maker = Defragmenting | Blocks | Improving
+Maker = Defragmenting | BlockEnlarging | Improving
 MAKERS: dict[Callable[[Clock], World], type[Maker]] = {
     _waits: Defragmenting,
-    _scattered: Blocks,
+    _scattered: BlockEnlarging,
     _spread: Improving,
 }
 

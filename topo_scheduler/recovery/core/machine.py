@@ -25,9 +25,9 @@ from topo_scheduler.recovery.model.instructions import (
     Warn,
     WriteStatus,
 )
-from topo_scheduler.recovery.optimisation.consolidation import Blocks
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.recovery.optimisation.improvement import Improving
+from topo_scheduler.recovery.optimisation.largest_block import BlockEnlarging
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 
@@ -59,7 +59,7 @@ class Recovery:
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
         context = self.migrations.context
-        searches = (Defragmenting(context, clock), Blocks(context, clock), Improving(context, clock))
+        searches = (Defragmenting(context, clock), BlockEnlarging(context, clock), Improving(context, clock))
         self._searches = [(search, Guarded(f"{type(search).__name__} of recovery")) for search in searches]
         self._healed = Guarded("healing of failed nodes")
         self._out: list[RecoveryInstruction] = []

@@ -1,4 +1,4 @@
-"""Voluntary moves: defragmentation, consolidation, closer placement, room for a pending gang.
+"""Voluntary moves: defragmentation, a larger block of free nodes, consolidation of gangs, room for a pending gang.
 
 Imported by: `recovery.core`.
 """

@@ -1,4 +1,4 @@
-"""Moves gangs that span more leaves than a placement now would need, if the gain exceeds the cost.
+"""Consolidation: moves gangs that span more leaves than a placement now would need, if the gain exceeds the cost.
 
 A gang in too many leaves runs slower by ``improvement.slowdown``. So returning to fewer leaves gains that share of its
 GPUs times its expected remaining seconds. The cost is that of moving *all* its pods (`relocation.cost_of`), however few

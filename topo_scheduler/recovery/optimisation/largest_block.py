@@ -39,8 +39,8 @@ class _LeafClearing:
 
 
 @dataclass
-class Blocks(VoluntarySearch):
-    """Nodes that could be freed."""
+class BlockEnlarging(VoluntarySearch):
+    """Enlarges the largest block of free nodes in one leaf."""
 
     pause = 60.0
     _state: object = None
