@@ -219,8 +219,9 @@ class OwnerDirectory:
     async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | None:
         """Return the owners of an object, with no answer requested more than ``age`` seconds before this call.
 
-        It requests watched kinds too, since their watch may lag behind. None if the server has not answered for all
-        of them ``within`` this many seconds.
+        Concurrent callers share an answer that is on its way, whenever it was requested. It requests watched kinds
+        too, since their watch may lag behind. None if the server has not answered for all of them ``within`` this many
+        seconds.
         """
         try:
             async with asyncio.timeout(within):
@@ -243,8 +244,7 @@ class OwnerDirectory:
         The watch of a watched owner reports its other changes, since it may be ahead of this answer.
         """
         key = key_of(namespace, reference)
-        # Measured before the wait for the lock, so that concurrent callers share the first answer, however slow it is.
-        oldest, requested_at = self._clock() - age, -inf
+        known_at, oldest, requested_at = self._confirmed.get(key, -inf), self._clock() - age, -inf
 
         @asynccontextmanager
         async def slot() -> AsyncIterator[None]:
@@ -254,7 +254,9 @@ class OwnerDirectory:
                 yield
 
         async with self._locks.setdefault(key, asyncio.Lock()):
-            if self._confirmed.get(key, -inf) >= oldest:
+            # All callers that waited for an answer share it, however slow it was.
+            latest_at = self._confirmed.get(key, -inf)
+            if latest_at > known_at or latest_at >= oldest:
                 return ""
             answer = await self._reader.read(namespace, reference, halts=True, slot=slot)
             stopped = answer.stopped if isinstance(answer, ChainLink) else ""
