@@ -16,6 +16,8 @@ from tests.kube.virtual import virtual_time
 from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
 from topo_scheduler.simulation.apiserver import Delay, RequestInfo
+from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
+from topo_scheduler.simulation.apiserver.store import Store
 from topo_scheduler.simulation.demo import until
 
 _GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}
@@ -235,6 +237,8 @@ def test_waiting_shows_each_change_and_the_end(
         (one,) = store.list(kind)
         for status in statuses:
             await asyncio.sleep(1.5)  # longer than the command waits between two looks
+            if status.get("phase") != "Evicting":
+                _delete(store, "a-0")
             name = one.obj["metadata"]["name"]
             store.modify(kind, name, "default", partial(_with_status, status), subresource="status")
 
@@ -274,6 +278,7 @@ def test_waiting_moves_pods_whose_binding_was_on_its_way(served: Served) -> None
             if count == 1:
                 store.create("pods", _body("b-0", "node-7", "b"), "default")
             for item in store.list(kind):
+                _delete(store, item.obj["spec"]["pods"][0]["name"])
                 name, done = item.obj["metadata"]["name"], {"phase": "Done"}
                 store.modify(kind, name, "default", partial(_with_status, done), subresource="status")
 
@@ -289,6 +294,28 @@ def test_a_limit_without_waiting_is_refused(served: Served) -> None:
     done = run("drain", "node-7", "--timeout", "3s", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 2 and "--timeout limits --wait" in done.output
     assert not _cordoned(served, "node-7")
+
+
+def test_pods_that_an_edited_migration_leaves_behind_are_an_error(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    store, kind = served.server.store, "migrations.topology.scheduler"
+
+    async def lead() -> None:
+        assert await until(store, lambda: bool(store.list(kind)), 20)
+        (item,) = store.list(kind)
+        done = partial(_with_status, {"phase": "Done"})
+        store.modify(kind, item.obj["metadata"]["name"], "default", done, subresource="status")
+
+    leading = asyncio.run_coroutine_threadsafe(lead(), served.loop)
+    done = run("drain", "node-7", "--wait", "--kubeconfig", served.kubeconfig)
+    leading.result(20)
+    assert done.exit_code == 1 and "pods stay, as their Migrations were edited: default/a-0" in done.output
+
+
+def _delete(store: Store, name: str) -> None:
+    if store.find("pods", name, "default") is not None:
+        store.delete("pods", name, "default", DeleteOptions(grace=0))
 
 
 def _with_status(status: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:

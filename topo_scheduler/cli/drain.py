@@ -161,16 +161,19 @@ async def _drain(
         already = f", {existing} in progress already" if existing else ""
         cordoned, created = counted(len(nodes), "node"), counted(len(names) - existing, "Migration")
         say(f"{cordoned} cordoned, {created} created{already}", err=True)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        planned_uids = plan.uids
+        started, planned_uids = time.monotonic(), plan.uids
         while wait:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            await wait_for_migrations(client, names, remaining)
+            await wait_for_migrations(client, names, timeout, time.monotonic() - started)
             # Bindings that were on their way when the nodes were cordoned have arrived meanwhile.
-            pods = [pod for pod in (await list_cluster(client)).pods if pod.metadata.uid not in planned_uids]
+            pods = [pod for pod in (await list_cluster(client)).pods if pod.metadata.deletion_timestamp is None]
             further = plan_drain(pods, nodes, target, scheduler.scheduler_name)
             if not further.migrations:
                 return
+            if remaining_uids := further.uids & planned_uids:
+                keys = [pod.key for pod in pods if pod.metadata.uid in remaining_uids]
+                raise CommandFailure(
+                    f"pods stay, as their Migrations were edited: {few_of(keys)}; drain the nodes again"
+                )
             say("pods were bound to these nodes meanwhile", err=True)
             _report(further, err=True)
             names, _ = await _create(client, further, await _ended_phases(client), cause, scheduler.scheduler_name)

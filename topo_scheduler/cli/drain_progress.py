@@ -67,13 +67,16 @@ def _without_leader(lease_spec: dict[str, Any]) -> str:
     return f"was renewed {seconds:.0f} s ago" if seconds > STALE_LEASE_SECONDS else ""
 
 
-async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], timeout: float | None) -> None:
+async def wait_for_migrations(
+    client: Client, names: Sequence[tuple[str, str]], timeout: float | None, waited: float = 0.0
+) -> None:
     """Show the progress of Migrations until all have ended.
 
     Args:
         client: connection to the cluster.
         names: namespace and name of each Migration.
         timeout: longest wait in seconds; None for no limit.
+        waited: seconds of it that earlier Migrations took.
 
     Raises:
         CommandFailure: a Migration failed or was cancelled, no scheduler handles one, or the time is up.
@@ -104,7 +107,7 @@ async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], 
                 migration is not None and untouched(migration) for migration in migrations.values()
             ):
                 display.note(f"no scheduler has read a Migration within {SILENCE_SECONDS:g} s; does one run?")
-            if timeout is not None and elapsed > timeout:
+            if timeout is not None and waited + elapsed > timeout:
                 unfinished = sum(migration is not None and not _over(migration) for migration in migrations.values())
                 raise CommandFailure(
                     f"{unfinished} of {len(names)} Migrations have not ended within {timeout:g} s; they continue"
