@@ -4,13 +4,17 @@
 ``--only MODULE...`` compiles some modules, for another process that waits for them.
 """
 
+import asyncio
 import contextlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from subprocess import DEVNULL
 from typing import Final
 
 from topo_scheduler import kernels
@@ -51,12 +55,20 @@ def warm_beside() -> None:
     cache, jit_enabled = kernels.CACHE, os.environ.get("NUMBA_DISABLE_JIT") != "1"
     if cache.folder is None or cache.whole or not jit_enabled or _beside or _cpus() < 2:
         return
-    command = [sys.executable, "-m", __name__, "--only", *BESIDE]
-    environment = os.environ | {OWN_VARIABLE: str(cache.folder.parent)}
     try:
-        _beside.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        environment = _environment(cache.folder)
+        _beside.append(subprocess.Popen(_command(BESIDE), env=environment, stdout=DEVNULL, stderr=DEVNULL))
     except OSError:
         return
+
+
+def _command(modules: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", __name__, "--only", *modules]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that compiles into the cache of this one, in a folder."""
+    return os.environ | {OWN_VARIABLE: str(folder.parent)}
 
 
 def interpret_unless_compiled() -> bool:
@@ -85,6 +97,35 @@ def _wait_beside() -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+async def compile_apart(modules: tuple[str, ...]) -> None:
+    """Compile those of some modules that are not cached in another process, so that `warm` only loads them.
+
+    Numba compiles under a lock. A thread that compiles for seconds would stop an event loop that needs the lock. If the
+    other process fails, `warm` compiles the modules.
+    """
+    folder = kernels.CACHE.folder
+    if folder is None or os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        return
+    missing = [module for module in modules if not any(folder.rglob(f"{module}.*.nbi"))]
+    if not missing:
+        return
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_command(missing), env=_environment(folder), stdout=DEVNULL, stderr=DEVNULL
+        )
+    except OSError:
+        return
+    try:
+        async with asyncio.timeout(_MAX_WAIT_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def warm(modules: tuple[str, ...] = MODULES) -> Warmth:

@@ -16,7 +16,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
+from topo_scheduler.kernels.warm import OF_PREEMPTION, compile_apart, warm
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.connection.resources import (
@@ -431,6 +431,7 @@ class Term:
             await set_or_due(self._wake, due, self._clock)
 
     async def _warm_preemption(self) -> None:
+        await compile_apart(OF_PREEMPTION)
         warmth = await asyncio.to_thread(warm, OF_PREEMPTION)
         log.info("kernels of preemption ready", extra={"seconds": round(warmth.seconds, 2), "cached": warmth.cached})
         self.engine.may_preempt()
