@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from . import objects
+from .api import Json
 from .cluster import ROOT, Cluster, annotation, leaves_of, nodes_of
 from .conftest import StartReplica
 from .replica import Replica, configured
@@ -138,18 +139,16 @@ async def test_the_shipped_examples_verbatim(cluster: Cluster, daemon: Replica) 
         for spine, leaf, number in shape
     )
     files = sorted((ROOT / "examples").glob("0*.yaml"))
-    assert len(files) == 6
-    for file in files:
+    names = {"single-gpu": 1, "eight-gpus": 1, "training": 4, "inference": 3, "bare-gang": 2, "pipeline": 2}
+    pods: dict[str, list[Json]] = {}
+    for file, (name, count) in zip(files, names.items(), strict=True):
         await cluster.apply(*yaml.safe_load_all(file.read_text()))
-    await cluster.wait_bound("single-gpu", 1)
-    (eight,) = await cluster.wait_bound("eight-gpus", 1)
-    assert eight["spec"]["nodeName"].startswith("spine-1-leaf-1")
-    assert len(leaves_of(await cluster.wait_bound("training", 4))) == 1
-    assert len(leaves_of(await cluster.wait_bound("inference", 3))) == 3
-    assert len(leaves_of(await cluster.wait_bound("bare-gang", 2))) == 1
-    stages = await cluster.wait_bound("pipeline", 2)
-    assert len(leaves_of(stages)) == 1
-    predicted = [annotation(pod, "predicted-gpus") for pod in stages]
+        # One after the other: controllers create the pods of several in any order, and another may take a leaf first.
+        pods[name] = await cluster.wait_bound(name, count)
+    assert pods["eight-gpus"][0]["spec"]["nodeName"].startswith("spine-1-leaf-1")
+    leaves = {name: len(leaves_of(bound)) for name, bound in pods.items()}
+    assert leaves == {"single-gpu": 1, "eight-gpus": 1, "training": 1, "inference": 3, "bare-gang": 1, "pipeline": 1}
+    predicted = [annotation(pod, "predicted-gpus") for pod in pods["pipeline"]]
     assert [len(indexes.split(",")) for indexes in predicted] == [4, 4]
 
 
