@@ -4,7 +4,6 @@
 ``--only MODULE...`` compiles some modules, for another process that waits for them.
 """
 
-import asyncio
 import contextlib
 import os
 import subprocess
@@ -13,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from subprocess import DEVNULL
 from typing import Final
 
@@ -42,7 +40,7 @@ class Warmth:
 
 BESIDE: Final = ("nodes", "small_pods")
 """Modules that another process compiles in parallel, if there are two CPUs and the cache is empty."""
-_MAX_WAIT_SECONDS: Final = 60
+MAX_WAIT_SECONDS: Final = 60
 """Seconds to wait for that process."""
 _beside: list[subprocess.Popen[bytes]] = []
 
@@ -56,19 +54,21 @@ def warm_beside() -> None:
     if cache.folder is None or cache.whole or not jit_enabled or _beside or _cpus() < 2:
         return
     try:
-        environment = _environment(cache.folder)
-        _beside.append(subprocess.Popen(_command(BESIDE), env=environment, stdout=DEVNULL, stderr=DEVNULL))
+        environment = compilation_environment()
+        _beside.append(subprocess.Popen(compilation(BESIDE), env=environment, stdout=DEVNULL, stderr=DEVNULL))
     except OSError:
         return
 
 
-def _command(modules: Sequence[str]) -> list[str]:
+def compilation(modules: Sequence[str]) -> list[str]:
+    """Return the command of a process that compiles some modules. It needs `compilation_environment`."""
     return [sys.executable, "-m", __name__, "--only", *modules]
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a process that compiles into the cache of this one, in a folder."""
-    return os.environ | {OWN_VARIABLE: str(folder.parent)}
+def compilation_environment() -> dict[str, str]:
+    """Return the environment of a process that compiles into the cache of this one."""
+    folder = kernels.CACHE.folder
+    return dict(os.environ) if folder is None else os.environ | {OWN_VARIABLE: str(folder.parent)}
 
 
 def interpret_unless_compiled() -> bool:
@@ -93,39 +93,18 @@ def _wait_beside() -> None:
     while _beside:
         process = _beside.pop()
         try:
-            process.wait(_MAX_WAIT_SECONDS)
+            process.wait(MAX_WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-async def compile_apart(modules: tuple[str, ...]) -> None:
-    """Compile those of some modules that are not cached in another process, so that `warm` only loads them.
-
-    Numba compiles under a lock. A thread that compiles for seconds would stop an event loop that needs the lock. If the
-    other process fails, `warm` compiles the modules.
-    """
+def uncached(modules: tuple[str, ...]) -> list[str]:
+    """Return those of some modules that are not cached and could be; none if kernels are not compiled."""
     folder = kernels.CACHE.folder
     if folder is None or os.environ.get("NUMBA_DISABLE_JIT") == "1":
-        return
-    missing = [module for module in modules if not any(folder.rglob(f"{module}.*.nbi"))]
-    if not missing:
-        return
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *_command(missing), env=_environment(folder), stdout=DEVNULL, stderr=DEVNULL
-        )
-    except OSError:
-        return
-    try:
-        async with asyncio.timeout(_MAX_WAIT_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        pass
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        return []
+    return [module for module in modules if not any(folder.rglob(f"{module}.*.nbi"))]
 
 
 def warm(modules: tuple[str, ...] = MODULES) -> Warmth:

@@ -16,7 +16,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.kernels.warm import OF_PREEMPTION, compile_apart, warm
+from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.connection.resources import (
@@ -53,6 +53,7 @@ from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Wr
 from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.gpu_tables import GpuTableWork
 from topo_scheduler.runtime.handover import Handover
+from topo_scheduler.runtime.kernel_compilation import compile_apart
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
 from topo_scheduler.runtime.server_time import Drift
 from topo_scheduler.scheduling.extensions.registry import Extensions
