@@ -200,8 +200,9 @@ class Outcomes:
 
     def outrank(self, uids: Sequence[str]) -> None:
         """Let pods whose binds wait for volumes or devices give up their room in the next step."""
-        self.volumes.outrank(uids)
-        self.claims.outrank(uids)
+        if uids:  # otherwise each workload without room would have all waiting claims looked at
+            self.volumes.outrank(uids)
+            self.claims.outrank(uids)
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a dry run ended. One neither accepted nor refused shows nothing: the binds will."""
