@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import ssl
 from collections.abc import Generator
 
 import pytest
@@ -27,6 +28,9 @@ asyncio.set_event_loop(None)
 # What is started in the background of a shell ignores Ctrl-C, and so does all that it starts. Tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test talks to a server that a public authority vouches for, and reading their certificates takes each client 50 ms.
+ssl.SSLContext.load_default_certs = lambda *_: None  # type: ignore[method-assign]
 
 
 PROPERTY_SECONDS = 900

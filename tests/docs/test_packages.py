@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def _imported(path: Path) -> set[str]:
     return {_package_of(name) for name in names if name.partition(".")[0] == ROOT.name}
 
 
+@cache
 def _importers() -> dict[str, set[str]]:
     importers: dict[str, set[str]] = defaultdict(set)
     for path in ROOT.rglob("*.py"):
@@ -42,9 +44,6 @@ def _importers() -> dict[str, set[str]]:
     return importers
 
 
-IMPORTERS = _importers()
-
-
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_a_package_names_its_importers(package: str) -> None:
     """Every importer is below a name of the list, and every name of the list stands for an importer."""
@@ -53,7 +52,7 @@ def test_a_package_names_its_importers(package: str) -> None:
     assert says, f"{package}: the docstring lacks a line `Imported by: ...`"
     named = {f"{ROOT.name}.{name}" for name in re.findall(r"`([\w.]+)`", says[1])}
     inside = f"{package}." if package != ROOT.name else "."
-    actual = {name for name in IMPORTERS[package] if not f"{name}.".startswith(inside)}
+    actual = {name for name in _importers()[package] if not f"{name}.".startswith(inside)}
 
     def below(name: str, above: str) -> bool:
         return f"{name}.".startswith(f"{above}.")
