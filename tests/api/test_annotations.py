@@ -235,6 +235,29 @@ def test_an_unknown_annotation_is_a_sentence_with_the_object_and_the_remedy() ->
     )
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "topology-scheduler/gpu-count",
+        "topology.scheduler.io/gpu-count",
+        "toplogy.scheduler/gpu-count",
+        "topology-aware-scheduler/gpu-count",
+        "gpu-count",
+    ],
+)
+def test_a_known_annotation_under_a_wrong_prefix_is_reported(written: str) -> None:
+    (warning,) = unknown_annotations([Source("Pod", "a/b", {written: "8"})])
+    assert warning == (
+        f"annotation {written} on Pod a/b: the scheduler ignores it, as its annotations have the prefix {PREFIX};"
+        f" write {PREFIX}gpu-count"
+    )
+
+
+@pytest.mark.parametrize("written", ["example.com/gpu-count", "topology-scheduler/team", "rank", "gang", "movable"])
+def test_annotations_of_others_are_not_reported(written: str) -> None:
+    assert unknown_annotations([Source("Pod", "a/b", {written: "8"})]) == []
+
+
 def test_what_the_scheduler_writes_is_not_reported() -> None:
     written = (
         "rank",

@@ -60,6 +60,19 @@ async def test_unknown_and_ambiguous_domains_are_told_and_ignored(cluster: Clust
     assert leaves_of(await cluster.wait_bound("exact", 1)) == {"s2-l1"}
 
 
+async def test_a_wrong_prefix_is_named(cluster: Cluster, daemon: Replica) -> None:
+    """The pod runs without what its annotation asks for: whoever wrote it must hear of it."""
+    await cluster.add_fabric({"s1": [1]})
+    job, pod = objects.job("job", 1, 1), objects.pod("pod", 1)
+    job["metadata"]["annotations"] = {"topology-scheduler/required-level": "leaf"}
+    pod["metadata"]["annotations"] = {"topology-scheduler/gpu-model": "A100"}
+    await cluster.apply(job, pod)
+    for name, written, right in (("job", "Job default/job", "required-level"), ("pod", "Pod default/pod", "gpu-model")):
+        (item,) = await cluster.wait_bound(name, 1)
+        event = await cluster.wait_note(item, f"write topology.scheduler/{right}", reason="AnnotationIgnored")
+        assert f"annotation topology-scheduler/{right} on {written}" in event["note"]
+
+
 async def test_limits_are_the_truth_where_annotation_and_limits_differ(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [1]})
     await cluster.apply(objects.pod("torn", 2, {"gpu-count": "4"}), objects.pod("rest", 6))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import controlled_by, make_pod
 from topo_scheduler.api import groups
-from topo_scheduler.api.annotations import GANG_COMPLETE
+from topo_scheduler.api.annotations import GANG_COMPLETE, MAX_UNKNOWN_ANNOTATIONS
 from topo_scheduler.api.objects import Container, ContainerStatus, Pod, PodCondition, Volume
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.state.pods.trimming import memory_bytes, trimmed
@@ -31,6 +31,16 @@ def test_annotations_that_nothing_reads_are_left_out() -> None:
     assert not kept.excess
     assert "example.com/big" in pod.metadata.annotations, "the pod that came is not changed"
     assert memory_bytes(kept) < 10_000 < memory_bytes(pod)
+
+
+def test_of_annotations_with_a_wrong_prefix_a_few_names_are_kept_and_no_value() -> None:
+    pod = make_pod("pod", gpus=1)
+    pod.metadata.annotations = {f"topology-scheduler-{number}/gpu-count": LONG for number in range(100)}
+    kept = trimmed(pod)
+    assert len(kept.metadata.annotations) == MAX_UNKNOWN_ANNOTATIONS
+    assert set(kept.metadata.annotations.values()) == {""}
+    pod.metadata.annotations = {"topology-scheduler/gpu-count": LONG}
+    assert trimmed(pod).metadata.annotations == {"topology-scheduler/gpu-count": ""}
 
 
 def test_short_annotations_are_kept_for_plugins() -> None:

@@ -368,15 +368,15 @@ _NOTHING: Final = PlacementRequest()
 
 
 def unknown_annotations(chain: Sequence[Source]) -> list[str]:
-    """Return warnings about unknown annotations under our prefix, and about those of owners that only we write.
+    """Return warnings about ignored annotations; the last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`.
 
-    The last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`.
+    These are unknown ones under our prefix, known ones under a prefix like it, and those of owners that only we write.
     """
     unknown = [
         (source, name)
         for position, source in enumerate(chain)
         for name in source.annotations
-        if name.startswith(PREFIX) and (name not in KNOWN or (position and name in WRITTEN))
+        if _is_ignored(name, owner=position > 0)
     ]
     warnings = [
         str(AnnotationProblem(name, f"{source.kind} {source.name}", _ignored(name, suggest=number < MAX_SUGGESTIONS)))
@@ -384,15 +384,38 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
     ]
     if omitted := len(unknown) - len(warnings):
         warnings.append(
-            f"{omitted} more annotations {PREFIX}... of the pod and its owners are not known and were ignored"
+            f"{omitted} more annotations such as {PREFIX}... of the pod and its owners are not known and were ignored"
         )
     return warnings
+
+
+def _is_ignored(name: str, *, owner: bool) -> bool:
+    if not name.startswith(PREFIX):
+        return has_wrong_prefix(name)
+    return name not in KNOWN or (owner and name in WRITTEN)
 
 
 def _ignored(name: str, *, suggest: bool) -> str:
     if name in WRITTEN:
         return "only the scheduler writes it, on pods, so it ignores this one; remove it"
+    if has_wrong_prefix(name):
+        return f"the scheduler ignores it, as its annotations have the prefix {PREFIX}; write {_with_our_prefix(name)}"
     return "the scheduler does not know it and ignores it" + (_meant(name) if suggest else "")
+
+
+def has_wrong_prefix(name: str) -> bool:
+    """Return whether a name looks like an annotation of ours under a wrong prefix: ``topology-scheduler/gpu-count``.
+
+    Without any prefix only names with a hyphen do, as ``gang`` may be of another program.
+    """
+    prefix, _, key = name.rpartition("/")
+    if f"{prefix}/" == PREFIX or PREFIX + key not in _PARSERS:
+        return False
+    return ("top" in prefix and "sched" in prefix) if prefix else "-" in key
+
+
+def _with_our_prefix(name: str) -> str:
+    return PREFIX + name.rpartition("/")[2]
 
 
 @lru_cache(maxsize=256)

@@ -5,11 +5,12 @@ are kept: five thousand affinity terms take three megabytes once they are decode
 """
 
 from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.annotations import GANG_COMPLETE
+from topo_scheduler.api.annotations import GANG_COMPLETE, MAX_UNKNOWN_ANNOTATIONS, has_wrong_prefix
 from topo_scheduler.api.groups import READ_OF_PODS
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
@@ -38,7 +39,7 @@ def trimmed(pod: Pod, read: Collection[str] = (), *, plugins: bool = False) -> P
         return _refused(pod, read, problem)
     meta, status = pod.metadata, pod.status
     annotations = _annotations(meta.annotations, read, plugins=plugins)
-    if len(annotations) != len(meta.annotations) or len(meta.owner_references) > 1:
+    if annotations != meta.annotations or len(meta.owner_references) > 1:
         owners = [meta.controller] if meta.controller is not None else []
         meta = msgspec.structs.replace(meta, annotations=annotations, owner_references=owners)
     if status.conditions or status.container_statuses or status.init_container_statuses or status.message:
@@ -58,7 +59,10 @@ def _annotations(annotations: dict[str, str], read: Collection[str], *, plugins:
         return annotations
     if plugins and sum(map(len, annotations.values())) <= OTHER_ANNOTATIONS_CHARACTERS:
         return annotations
-    return {name: value for name, value in annotations.items() if _is_read(name, read)}
+    kept = {name: value for name, value in annotations.items() if _is_read(name, read)}
+    # A warning names these; their values are not read.
+    kept |= dict.fromkeys(islice(filter(has_wrong_prefix, annotations), MAX_UNKNOWN_ANNOTATIONS), "")
+    return kept
 
 
 def _is_read(name: str, read: Collection[str]) -> bool:
