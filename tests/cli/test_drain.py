@@ -107,6 +107,16 @@ def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
         assert node is not None and node.obj["spec"]["unschedulable"]
 
 
+def test_a_node_with_its_kind_is_the_node(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    for target, created in (("node/node-7", "1 Migration created"), ("node-7", "1 in progress already")):
+        done = run("drain", target, "--kubeconfig", served.kubeconfig)
+        assert done.exit_code == 0 and created in done.output, done.output
+    (migration,) = served.call(lambda: served.server.store.list("migrations.topology.scheduler"))
+    assert migration.obj["spec"]["avoid"] == ["node-7"]
+
+
 def test_who_drains_again_after_a_migration_failed_gets_another(served: Served) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")
@@ -151,6 +161,8 @@ def test_a_domain_that_is_none_and_a_definition_that_is_missing(served: Served) 
     done = run("drain", "leaf-9", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 2 and "no domain and no node is called leaf-9" in done.output
     _pod(served, "a-0", "node-7", "a")
+    done = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0 and "warning: the definition migrations.topology.scheduler is not" in done.output
     done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 1 and "migrations.topology.scheduler is not installed" in done.output
     node = served.call(lambda: served.server.store.find("nodes", "node-7"))

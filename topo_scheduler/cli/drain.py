@@ -134,7 +134,7 @@ async def _drain(
         world = build_world(listed, live.configuration)
         for problem in render.problems(listed.problems):
             say(f"warning: {problem}", err=True)
-        nodes = _nodes(world, target)
+        target, nodes = _resolved(world, target)
         plan = plan_drain(listed.pods, nodes, target, scheduler.scheduler_name)
         problem = _recovery_problem(live) if plan.migrations else ""
         refused = bool(problem) and not live.assumed and not dry_run
@@ -155,6 +155,8 @@ async def _drain(
         if plan.migrations:
             await check_leader(client, scheduler.leader_election)
         if dry_run:
+            if plan.migrations:
+                await _warn_without_definition(client)
             return
         cause = cause or f"{target} is drained"
         names, existing = await _create(client, plan, ended_phases, cause, scheduler.scheduler_name)
@@ -198,15 +200,15 @@ def _recovery_problem(live: "LiveConfiguration") -> str:
     )
 
 
-def _nodes(world: "World", target: str) -> list[str]:
-    """Return the nodes of the target, in order of the fabric."""
+def _resolved(world: "World", target: str) -> tuple[str, list[str]]:
+    """Return the target without a kind as in ``node/NAME``, and its nodes in order of the fabric."""
     if target in world.nodes.row_of:
-        return [target]
+        return target, [target]
     layout = world.layout
     domains = layout.find(target)
     kind, _, name = target.partition("/")
     if not domains and kind in ("node", "nodes", "no") and name in world.nodes.row_of:
-        return [name]
+        return name, [name]
     if not domains:
         raise CommandFailure(f"no domain and no node is called {target}; see `topo-scheduler topology`", USAGE)
     if len(domains) > 1:
@@ -215,7 +217,7 @@ def _nodes(world: "World", target: str) -> list[str]:
     depth, index = domains[0]
     first, last = layout.domains[depth][index : index + 2].tolist()
     rows = layout.order[layout.offsets[first] : layout.offsets[last]]
-    return [world.nodes.names[row] for row in rows.tolist()]
+    return target, [world.nodes.names[row] for row in rows.tolist()]
 
 
 def plan_drain(pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str) -> DrainPlan:
@@ -306,6 +308,13 @@ async def _ended_phases(client: "Client") -> dict[str, "Phase"]:
         raise CommandFailure(
             f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first"
         ) from None
+
+
+async def _warn_without_definition(client: "Client") -> None:
+    try:
+        await _ended_phases(client)
+    except CommandFailure as failure:
+        say(f"warning: {failure.message}", err=True)
 
 
 async def _cordon(client: "Client", nodes: Sequence[str]) -> None:
