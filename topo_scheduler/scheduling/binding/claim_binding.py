@@ -115,8 +115,6 @@ class ClaimBinding:
         self._protecting: dict[str, tuple[ClaimKey, ...]] = {}
         """Claims of pods for which the finalizer is being written."""
         self._changed = False
-        self._outranked: list[str] = []
-        """Pods of waiting decisions that are to be undone, as pods of higher priority need their room."""
         self.repair = ClaimRepair(inventory)
 
     def __len__(self) -> int:
@@ -172,7 +170,7 @@ class ClaimBinding:
 
     def outrank(self, uids: Iterable[str]) -> None:
         """Let pods that wait give up their room: the next `check` undoes their decisions."""
-        self._outranked += uids
+        self._decisions.outrank(uids)
         self._changed = True
 
     def holds_back(self, uid: str) -> bool:
@@ -316,15 +314,12 @@ class ClaimBinding:
 
     def check(self, now: float) -> CheckedClaims:
         """Return what came of the claims of decided pods."""
-        outranked, self._outranked = self._outranked, []
         if not self._decisions or not (self._changed or any(due <= now for due in self._deadlines())):
             return _NOTHING
         self._changed = False
         out: list[Instruction] = []
         resting: list[str] = []
-        failed = {
-            uid: f"allocating resource claims: {OUTRANKED}" for uid in outranked if self._decisions.holds_back(uid)
-        }
+        failed = dict.fromkeys(self._decisions.take_outranked(), f"allocating resource claims: {OUTRANKED}")
         for uid in list(self._open):
             waiting = self._waiting[uid]
             if not waiting.asked:

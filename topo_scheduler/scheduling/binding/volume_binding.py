@@ -68,8 +68,6 @@ class VolumeBinding:
         """A heap of the pods that wait, and of some that did, by when to look at them."""
         self._unchecked: dict[str, None] = {}
         """Pods to look at in the next steps, as something changed or their time has come."""
-        self._outranked: list[str] = []
-        """Pods of waiting decisions that are to be undone, as pods of higher priority need their room."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -167,7 +165,7 @@ class VolumeBinding:
 
     def outrank(self, uids: Iterable[str]) -> None:
         """Let pods that wait give up their room: the next `check` undoes their decisions."""
-        self._outranked += uids
+        self._decisions.outrank(uids)
 
     def holds_back(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for volumes."""
@@ -177,12 +175,11 @@ class VolumeBinding:
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what to do by now, and the pods that will not get their volumes: uid and reason."""
-        outranked, self._outranked = self._outranked, []
         if not self._decisions:
             return [], []
         self._unchecked |= dict.fromkeys(self._around.storage.take_held_changes())
         out: list[Instruction] = []
-        failed = {uid: f"binding volumes: {OUTRANKED}" for uid in outranked if self._decisions.holds_back(uid)}
+        failed = dict.fromkeys(self._decisions.take_outranked(), f"binding volumes: {OUTRANKED}")
         for uid in self._take_unchecked(now):
             waiting, bind = self._waiting[uid], self._decisions.bind_of(uid)
             try:
@@ -214,7 +211,7 @@ class VolumeBinding:
         """Return when to call `check` next, if nothing happens before."""
         if not self._decisions:
             return None
-        if self._outranked or self._unchecked:
+        if self._decisions.outranked or self._unchecked:
             return 0.0
         return self._due[0][0] if self._due else None
 

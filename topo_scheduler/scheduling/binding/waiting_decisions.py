@@ -35,6 +35,8 @@ class WaitingDecisions:
     def __init__(self) -> None:
         self._of_pod: dict[str, WaitingDecision] = {}
         self._complete: list[WaitingDecision] = []
+        self.outranked: list[str] = []
+        """The pods that give up their room when they are next looked at."""
 
     def __len__(self) -> int:
         return len(self._of_pod)
@@ -84,6 +86,15 @@ class WaitingDecisions:
         """Return whether the bind of a pod was not handed out yet because its decision waits."""
         decision = self._of_pod.get(uid)
         return decision is not None and (bool(decision.waiting) or any(decision is done for done in self._complete))
+
+    def outrank(self, uids: Iterable[str]) -> None:
+        """Note which of these pods have binds that are held back, for `take_outranked`."""
+        self.outranked += filter(self.holds_back, uids)
+
+    def take_outranked(self) -> list[str]:
+        """Return the pods that give up their room, as far as their binds are still held back."""
+        outranked, self.outranked = self.outranked, []
+        return [uid for uid in outranked if self.holds_back(uid)]
 
     def take_complete(self) -> list[WaitingDecision]:
         """Return the decisions that wait no more, each once."""
