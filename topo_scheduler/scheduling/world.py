@@ -67,14 +67,14 @@ class World:
         extensions = extensions if extensions is not None else Extensions()
         self.unread_labels = UnreadLabels(self.nodes, [*self._keys_read(config), *extensions.node_labels])
         self.penalties = Penalties()
-        self.inventory = DeviceInventory()
         self.numa_zones = NumaZones()
         self.hardware = HardwareTable(self.nodes)
         self._shared_slices_read = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
-        self.inventory.consumers.bound_pods = self.ledger
+        self.inventory = DeviceInventory(self.ledger)
         devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
+        self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
@@ -83,7 +83,7 @@ class World:
             extensions=extensions,
             links=self.links,
             devices=devices,
-            gpu_sets=GpuSets(self.nodes, self.ledger, self.hardware),
+            gpu_sets=GpuSets(self.nodes, self.ledger, self.hardware, ClaimedSets(devices, self.claimed_gpus)),
             numa_zones=self.numa_zones,
         )
         self.backed = BackedResources(self.nodes, devices)
@@ -91,9 +91,6 @@ class World:
             self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources, self.inventory)
         self._offers = 0
-        self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
-        if self.around.gpu_sets is not None:
-            self.around.gpu_sets.claimed = ClaimedSets(devices, self.claimed_gpus)
         self.history = History()
         self.runs = Runs()
         self.promises = Promises()

@@ -87,15 +87,24 @@ class GpuSets:
         nodes: NodeTable,
         ledger: Ledger,
         hardware: HardwareTable,
+        claimed: ClaimedSets | None = None,
         tables: ShapeTables | None = None,
         results: SetResults | None = None,
     ) -> None:
-        """``tables`` and ``results``: those of an original, for a trial; by default new ones."""
+        """Begin with GPUs that are all free.
+
+        Args:
+            nodes: the nodes.
+            ledger: the pods that are charged to them.
+            hardware: the GPUs of each node.
+            claimed: GPUs of ResourceClaims.
+            tables: those of an original, for a trial; by default new ones.
+            results: likewise.
+        """
         self._nodes = nodes
         self.ledger = ledger
         self.hardware = hardware
-        self.claimed: ClaimedSets | None = None
-        """GPUs of ResourceClaims."""
+        self.claimed = claimed
         self.tables = tables or ShapeTables(nodes, hardware, ledger)
         self.results = results or SetResults()
         self._free: Int64 = np.full(0, self.STALE, np.int64)

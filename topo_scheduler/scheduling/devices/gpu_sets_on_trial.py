@@ -36,9 +36,10 @@ class GpuSetsOnTrial(GpuSets):
     def __init__(self, original: GpuSets, nodes: NodeTable, devices: NodeDevices | None) -> None:
         """``nodes`` and ``devices``: those of the trial."""
         original.notice_tables()
-        super().__init__(nodes, original.ledger, original.hardware, original.tables, original.results)
         claimed = original.claimed
-        self.claimed = claimed.on_trial(devices) if claimed is not None and devices is not None else claimed
+        if claimed is not None and devices is not None:
+            claimed = claimed.on_trial(devices)
+        super().__init__(nodes, original.ledger, original.hardware, claimed, original.tables, original.results)
         self._original = original
         self._begun = False
         self._gone: dict[int, dict[str, None]] = {}

@@ -34,9 +34,9 @@ class PodsWithoutNode(Protocol):
 class ClaimConsumers:
     """The pods for which claims are reserved, by claim and by pod."""
 
-    def __init__(self) -> None:
-        self.bound_pods: BoundPods | None = None
-        """Knows the namespaces of pods; without it any pod may use any claim."""
+    def __init__(self, bound_pods: BoundPods | None = None) -> None:
+        """``bound_pods`` knows the namespaces of pods; without it any pod may use any claim."""
+        self.bound_pods = bound_pods
         self.pending_pods: PodsWithoutNode | None = None
         self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
         self._claims: dict[str, dict[_ClaimKey, None]] = {}

@@ -88,7 +88,8 @@ class DeviceListener(Protocol):
 class DeviceInventory:
     """All ResourceSlices, DeviceClasses and ResourceClaims."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound_pods: BoundPods | None = None) -> None:
+        """``bound_pods``: see `ClaimConsumers`."""
         self.slices: dict[str, ResourceSlice] = {}
         """Without their specifications, which are kept as they were read only: they are large."""
         self.classes: dict[str, DeviceClass] = {}
@@ -133,7 +134,7 @@ class DeviceInventory:
         self._kept_claims = KeptClaims()
         self._nominated: dict[DeviceId, dict[str, Mapping[str, Number] | None]] = {}
         self.listeners: list[DeviceListener] = []
-        self.consumers = ClaimConsumers()
+        self.consumers = ClaimConsumers(bound_pods)
         """Pods that use claims."""
         self.deleted_claims = DeletedClaims()
         self._changes = DeviceChanges()
