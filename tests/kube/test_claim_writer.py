@@ -1,6 +1,7 @@
 """Writes of resource claims: protected before they are allocated, once, and by nobody who leads no more."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from topo_scheduler.api.devices import DELETE_PROTECTION, AllocatedDevice, Allocation, DeviceAllocation
 from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.claims import ClaimWriter
-from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Stray
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ProtectClaim, ReleaseClaim, consumer
 
 from .stub import fault
@@ -63,6 +64,17 @@ async def test_a_claim_is_protected_then_allocated_and_reserved() -> None:
         assert now(w)["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
         ((_, claim),) = done.done
         assert claim.metadata.resource_version == now(w)["metadata"]["resourceVersion"]
+
+
+@virtual_time
+async def test_a_claim_of_which_a_webhook_removes_the_finalizer_is_not_allocated() -> None:
+    """Kubernetes would never deallocate it."""
+    async with world() as w:
+        write = made(w)
+        w.server.faults.add(Stray(json.dumps(now(w)).encode()), verb="patch", resource="resourceclaims")
+        done = await ClaimWriter(w.client).write([write])
+        assert "can't be written: an admission webhook changed what was to be written" in done.problem
+        assert devices(now(w)) == []
 
 
 @virtual_time

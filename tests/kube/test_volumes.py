@@ -1,10 +1,12 @@
 """Writes of volumes: on the state they were decided on, once, and by nobody who leads no more."""
 
+import json
+
 import pytest
 
 from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.volumes import VolumeWriter
-from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.simulation.apiserver import Disconnect, Refuse, Stray
 from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode
 
 from .stub import fault
@@ -89,6 +91,20 @@ async def test_a_write_of_which_the_answer_was_lost_counts() -> None:
             (reserve, w.versions("persistentvolumes")["pv"]),
             (select, w.versions("persistentvolumeclaims")["data"]),
         ]
+
+
+@virtual_time
+async def test_a_write_that_a_webhook_changed_does_not_count() -> None:
+    """It was taken, and would have been waited for: no event comes for an object that stayed as it was."""
+    async with world() as w:
+        reserve, select = made(w)
+        for write, name, namespace in ((reserve, "pv", ""), (select, "data", "default")):
+            plural = "persistentvolumes" if name == "pv" else "persistentvolumeclaims"
+            unchanged = json.dumps(w.server.store.get(plural, name, namespace).obj).encode()
+            w.server.faults.add(Stray(unchanged), verb="patch", resource=plural)
+            done = await VolumeWriter(w.client).write([write])
+            assert done.done == []
+            assert "can't be written: an admission webhook changed what was to be written" in done.problem
 
 
 @virtual_time

@@ -7,6 +7,7 @@
     ├── Unreachable          no answer: refused, reset, timed out
     ├── Fenced               not sent: this process may not write any more
     ├── Withdrawn            not sent: the write is no longer correct
+    ├── Altered              written, but not as requested
     ├── Undecodable          an answer that is not the expected JSON
     ├── TooLarge             an answer of more bytes than the caller accepts
     └── ApiError             an answer that refuses the request
@@ -64,6 +65,13 @@ class Fenced(KubeError):
 
 class Withdrawn(KubeError):
     """Nothing was sent: the write is no longer correct, and the message gives the reason."""
+
+
+class Altered(KubeError):
+    """The API server took a write, but stored something else."""
+
+    def __init__(self) -> None:
+        super().__init__("an admission webhook changed what was to be written")
 
 
 class Undecodable(KubeError):

@@ -15,7 +15,7 @@ from typing import Final
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, MAX_CONSUMER_PODS, Allocation, Consumer, ResourceClaim
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
-from topo_scheduler.kube.connection.errors import ApiError, Conflict, KubeError, lacks_rights
+from topo_scheduler.kube.connection.errors import Altered, ApiError, Conflict, KubeError, lacks_rights
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.writing.claim_requests import MAX_CHANGES, UNPROCESSABLE, ClaimRequests, TakenError
 from topo_scheduler.kube.writing.extended_claims import ExtendedClaimWriter
@@ -116,7 +116,10 @@ class ClaimWriter:
     async def _add_finalizer(
         self, write: AllocateClaim | ProtectClaim, version: str, finalizers: Sequence[str]
     ) -> ResourceClaim:
-        return await self._requests.set_finalizers(write.key, write.uid, version, [*finalizers, DELETE_PROTECTION])
+        claim = await self._requests.set_finalizers(write.key, write.uid, version, [*finalizers, DELETE_PROTECTION])
+        if DELETE_PROTECTION not in claim.metadata.finalizers:
+            raise Altered
+        return claim
 
     @asynccontextmanager
     async def _turn(self, write: AllocateClaim) -> AsyncIterator[_Turn]:

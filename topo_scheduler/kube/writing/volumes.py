@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
 from topo_scheduler.kube.connection.client import MERGE_PATCH, Client, decode
 from topo_scheduler.kube.connection.errors import (
+    Altered,
     Conflict,
     Forbidden,
     KubeError,
@@ -41,7 +41,6 @@ RETRY_SECONDS = 20.0
 TIMEOUT_SECONDS = 10.0
 
 _encode = msgspec.json.Encoder().encode
-_any = msgspec.json.Decoder(PartialObject)
 _volume = msgspec.json.Decoder(PersistentVolume)
 _claim = msgspec.json.Decoder(PersistentVolumeClaim)
 
@@ -80,20 +79,27 @@ class VolumeWriter:
         answer = await self._client.request(
             "PATCH", path, body=_encode(body), content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
         )
-        return decode(_any, answer).metadata.resource_version
+        version = _version_with(write, answer)
+        if version is None:
+            raise Altered
+        return version
 
     async def _look(self, write: VolumeWrite) -> str | None:
         """Return the object's resourceVersion if it already has the value to write: an earlier attempt wrote it."""
         path, _ = _request(write)
-        answer = await self._client.request("GET", path, timeout=TIMEOUT_SECONDS)
-        if isinstance(write, ReserveVolume):
-            volume = decode(_volume, answer)
-            reference = volume.spec.claim_ref
-            same = reference is not None and reference.uid == write.claim_uid
-            return volume.metadata.resource_version if same else None
-        claim = decode(_claim, answer)
-        same = claim.metadata.uid == write.uid and claim.metadata.annotations.get(SELECTED_NODE) == write.node
-        return claim.metadata.resource_version if same else None
+        return _version_with(write, await self._client.request("GET", path, timeout=TIMEOUT_SECONDS))
+
+
+def _version_with(write: VolumeWrite, answer: bytes) -> str | None:
+    """Return the resourceVersion of an object that has the value to write; None if it has another value or none."""
+    if isinstance(write, ReserveVolume):
+        volume = decode(_volume, answer)
+        reference = volume.spec.claim_ref
+        same = reference is not None and reference.uid == write.claim_uid
+        return volume.metadata.resource_version if same else None
+    claim = decode(_claim, answer)
+    same = claim.metadata.uid == write.uid and claim.metadata.annotations.get(SELECTED_NODE) == write.node
+    return claim.metadata.resource_version if same else None
 
 
 def _request(write: VolumeWrite) -> tuple[str, dict[str, Any]]:
