@@ -1,12 +1,14 @@
 """Lost answers, old views, two leaders at once, and missing permissions."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.recovery.world import World, copy_of
-from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
+from topo_scheduler.api.migrations import Migration, MigrationStatus, MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
@@ -185,6 +187,58 @@ def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
     assert not world.evictions
     assert Unwritable.asked_status <= 22
     assert any(isinstance(one, Warn) and "is not continued" in one.message for one in world.emitted)
+
+
+class Altering(World):
+    """An API server with a mutating webhook that has the last say on the phase of Migrations."""
+
+    writes = 0
+
+    def __init__(self, *more: Any, phase: str) -> None:
+        super().__init__(*more)
+        self.phase = phase
+
+    def carry_out(self, one: RecoveryInstruction) -> None:
+        if not isinstance(one, WriteStatus):
+            super().carry_out(one)
+            return
+        self.writes += 1
+        status = msgspec.structs.replace(one.status, phase=self.phase) if self.phase else MigrationStatus()
+        written = self._patch(replace(one, status=status))
+        self.recovery.wrote(one, MigrationWrite.WRITTEN, "", written, self.now)
+
+
+@pytest.mark.parametrize("phase", ["", "Planned"])
+def test_a_status_that_a_webhook_changes_is_written_at_growing_intervals(phase: str) -> None:
+    world = Altering(FORCED, LEAVES, phase=phase)
+    _failed(world)
+    world.run(600, step=0.5)
+    assert not world.evictions
+    assert world.writes <= 20
+    reported = [
+        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.reason == "StatusNotWritten"
+    ]
+    assert [one.message for one in reported] == ["an admission webhook changes its status"]
+
+
+class Stale(World):
+    """An API server with a webhook that answers each write of a status with 409."""
+
+    def carry_out(self, one: RecoveryInstruction) -> None:
+        if isinstance(one, WriteStatus):
+            self.recovery.wrote(one, MigrationWrite.STALE, "409: the webhook says no", None, self.now)
+        else:
+            super().carry_out(one)
+
+
+def test_a_migration_whose_writes_always_fail_says_why() -> None:
+    world = Stale(FORCED, LEAVES)
+    _failed(world)
+    world.run(600, step=1)
+    reported = [
+        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.reason == "StatusNotWritten"
+    ]
+    assert [one.message for one in reported] == ["409: the webhook says no"]
 
 
 def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:

@@ -42,9 +42,12 @@ RECHECK_SECONDS: Final = 10.0
 """Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
 STEP_SECONDS: Final = 0.01
 """Seconds after which a step tries no further Migration without seats: users may create thousands."""
+LONGEST_WRITE_PAUSE_SECONDS: Final = 60.0
+"""Longest pause, in seconds, before a status that was not written is written again."""
+ALTERED: Final = "an admission webhook changes its status"
 GIVEN_UP: Final = "given to another scheduler"
 BELIEVED_REFUSALS: Final = 4
-"""Refusals by RBAC in a row before they are reported: an API server that has just started refuses all requests."""
+"""Refusals in a row before they are reported: an API server that has just started refuses all requests by RBAC."""
 
 
 class Migrations:
@@ -200,17 +203,23 @@ class Migrations:
             return
         if tracked is not None:
             tracked.writing = False
+            tracked.altered = tracked.altered + 1 if tracked.is_altered(migration) else 0
             if outcome is MigrationWrite.WRITTEN:
                 tracked.failures = 0
             else:
                 tracked.failures += 1
-                longest = FORBIDDEN_RETRY_SECONDS if outcome is MigrationWrite.FORBIDDEN else 60.0
+                longest = (
+                    FORBIDDEN_RETRY_SECONDS if outcome is MigrationWrite.FORBIDDEN else LONGEST_WRITE_PAUSE_SECONDS
+                )
                 tracked.not_before = now + doubled(2.0, tracked.failures, longest)
-            if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED_REFUSALS:
-                self.context.out.append(Warn(f"Migration {key} is not continued: {message}"))
-                self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
+            if BELIEVED_REFUSALS in (tracked.failures, tracked.altered):
+                text = ALTERED if tracked.altered else message
+                self.context.out.append(Warn(f"Migration {key} is not continued: {text}"))
+                self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=text)
         if migration is not None:
             self.seen(migration, now)
+        if tracked is not None and tracked.altered:  # after `seen`, for which such a write is a change like any other
+            tracked.not_before = now + doubled(2.0, tracked.altered, LONGEST_WRITE_PAUSE_SECONDS)
 
     def deleted(self, key: str, outcome: MigrationWrite, message: str, now: float) -> None:
         """Handle the result of the deletion of a finished Migration."""

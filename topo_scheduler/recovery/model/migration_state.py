@@ -68,6 +68,8 @@ class Tracked:
     found_at_start: bool = False
     writing: bool = False
     failures: int = 0
+    altered: int = 0
+    """Writes in a row that left it in another phase than they were to."""
     not_before: float = -inf
     learned: set[str] = field(default_factory=set)
     learning: frozenset[str] = frozenset()
@@ -92,6 +94,10 @@ class Tracked:
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= before.spec != migration.spec or fewer
+
+    def is_altered(self, answer: Migration | None) -> bool:
+        """Return whether the answer to the last write has another phase than was written."""
+        return answer is not None and self.wrote is not None and answer.status.phase != self.wrote.phase
 
     def record_phases(self, now: float) -> None:
         """Record when each phase was first seen."""
