@@ -130,7 +130,8 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
     claim = inventory.claims.get(key)
     if claim is None:
         if generated:
-            return f'resourceclaim "{name}" was deleted; delete the pod, so that another one gets a new claim'
+            remedy = "if it was deleted, delete the pod, so that another one gets a new claim"
+            return f'resourceclaim "{name}" does not exist, or its watch has not reported it yet; {remedy}'
         return f'resourceclaim "{name}" not found in namespace {key[0]}'
     if key in inventory.unsettled:
         return f'waiting for the result of an earlier write of resourceclaim "{name}"'
