@@ -60,6 +60,7 @@ def kube_apiserver(
         "--max-requests-inflight=4000",
         "--max-mutating-requests-inflight=2000",
         f"--enable-priority-and-fairness={str(priority_and_fairness).lower()}",
+        "--event-ttl=5m",  # many tests list events, and those of earlier tests are of no use
         "--profiling=false",
         *_gates(feature_gates),
     ]

@@ -269,7 +269,7 @@ class Cluster:
                 state = await self.describe()
                 pytest.fail(f"not within {timeout * self.slow:g} s: {what}\n{state}")
             await asyncio.sleep(pause)
-            pause = min(0.1, pause * 1.3)
+            pause = min(0.1 * self.slow, pause * 1.3)  # a look is a list, often of all pods
         return seen
 
     async def wait_for(self, look: Callable[[], object], timeout: float, what: str) -> None:
@@ -286,7 +286,7 @@ class Cluster:
         while time.monotonic() < deadline:
             if not await look():
                 pytest.fail(f"no longer so: {what}\n{await self.describe()}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05 * self.slow)
 
     async def describe(self) -> str:
         """What a person would look at first: nodes, pods (ended ones last), and what those that wait were told."""

@@ -79,15 +79,12 @@ class DeviceCase:
         """Return the least key of all sets of victims without which the workload has a place: by trying them all."""
         candidates = self.scene().candidates()
         numbers = [int(pod.occupant.name[1:]) for pod in candidates.pods]
-        best: Key | None = None
-        for size in range(1, len(numbers) + 1):
-            for chosen in combinations(range(len(numbers)), size):
-                if candidates.closed(chosen) != list(chosen):
-                    continue
-                key = candidates.key(chosen)
-                if (best is None or key < best) and self.has_place([numbers[n] for n in chosen]):
-                    best = key
-        return best
+        sizes = range(1, len(numbers) + 1)
+        sets = [chosen for size in sizes for chosen in combinations(range(len(numbers)), size)]
+        closed = ((candidates.key(chosen), chosen) for chosen in sets if candidates.closed(chosen) == list(chosen))
+        # In the order of their keys, so that the first that makes room is the one.
+        ordered = sorted(closed)
+        return next((key for key, chosen in ordered if self.has_place([numbers[n] for n in chosen])), None)
 
     def has_place(self, without: Collection[int]) -> bool:
         """Return whether the workload has a place once some pods are gone."""

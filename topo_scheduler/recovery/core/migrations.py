@@ -203,8 +203,9 @@ class Migrations:
             return
         if tracked is not None:
             tracked.writing = False
-            tracked.altered = tracked.altered + 1 if tracked.is_altered(migration) else 0
-            if outcome is MigrationWrite.WRITTEN:
+            was_written = outcome is MigrationWrite.WRITTEN
+            tracked.altered = tracked.altered + 1 if was_written and tracked.is_altered(migration) else 0
+            if was_written:
                 tracked.failures = 0
             else:
                 tracked.failures += 1

@@ -88,11 +88,11 @@ class WaitingDecisions:
         return decision is not None and (bool(decision.waiting) or any(decision is done for done in self._complete))
 
     def outrank(self, uids: Iterable[str]) -> None:
-        """Note which of these pods have binds that are held back, for `take_outranked`."""
+        """Note which of these pods still wait for their binds, for `take_outranked`."""
         self.outranked += filter(self.holds_back, uids)
 
     def take_outranked(self) -> list[str]:
-        """Return the pods that give up their room, as far as their binds are still held back."""
+        """Return the pods that give up their room, as far as they still wait for their binds."""
         outranked, self.outranked = self.outranked, []
         return [uid for uid in outranked if self.holds_back(uid)]
 
