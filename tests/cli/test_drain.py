@@ -15,7 +15,7 @@ from tests.kube.stub import stubbed
 from tests.kube.virtual import virtual_time
 from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
-from topo_scheduler.simulation.apiserver import Delay, RequestInfo
+from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.store import Store
 from topo_scheduler.simulation.demo import until
@@ -107,6 +107,17 @@ def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
         assert node is not None and node.obj["spec"]["unschedulable"]
 
 
+def test_a_dry_run_by_a_user_who_may_not_list_migrations(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    served.server.faults.add(Refuse(403), verb="list", resource="migrations")
+    done = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0 and "Job a: a-0" in done.output
+    assert "warning: Migrations can't be listed: " in done.output
+    done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 1
+
+
 def test_a_node_with_its_kind_is_the_node(served: Served) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")
@@ -162,7 +173,7 @@ def test_a_domain_that_is_none_and_a_definition_that_is_missing(served: Served) 
     assert done.exit_code == 2 and "no domain and no node is called leaf-9" in done.output
     _pod(served, "a-0", "node-7", "a")
     done = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
-    assert done.exit_code == 0 and "warning: the definition migrations.topology.scheduler is not" in done.output
+    assert done.exit_code == 0 and "definition migrations.topology.scheduler is not installed" in done.output
     done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 1 and "migrations.topology.scheduler is not installed" in done.output
     node = served.call(lambda: served.server.store.find("nodes", "node-7"))

@@ -156,7 +156,7 @@ async def _drain(
             await check_leader(client, scheduler.leader_election)
         if dry_run:
             if plan.migrations:
-                await _warn_without_definition(client)
+                await _warn_of_failure(client)
             return
         cause = cause or f"{target} is drained"
         names, existing = await _create(client, plan, ended_phases, cause, scheduler.scheduler_name)
@@ -310,11 +310,14 @@ async def _ended_phases(client: "Client") -> dict[str, "Phase"]:
         ) from None
 
 
-async def _warn_without_definition(client: "Client") -> None:
+async def _warn_of_failure(client: "Client") -> None:
+    """Warn if Migrations can't be listed: without the dry run the command would end there."""
+    from topo_scheduler.kube.connection.errors import KubeError
+
     try:
         await _ended_phases(client)
-    except CommandFailure as failure:
-        say(f"warning: {failure.message}", err=True)
+    except (CommandFailure, KubeError) as error:
+        say(f"warning: Migrations can't be listed: {error}", err=True)
 
 
 async def _cordon(client: "Client", nodes: Sequence[str]) -> None:
