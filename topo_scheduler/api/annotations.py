@@ -391,31 +391,28 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
 
 def _is_ignored(name: str, *, owner: bool) -> bool:
     if not name.startswith(PREFIX):
-        return has_wrong_prefix(name)
+        return bool(with_our_prefix(name))
     return name not in KNOWN or (owner and name in WRITTEN)
 
 
 def _ignored(name: str, *, suggest: bool) -> str:
     if name in WRITTEN:
         return "only the scheduler writes it, on pods, so it ignores this one; remove it"
-    if has_wrong_prefix(name):
-        return f"the scheduler ignores it, as its annotations have the prefix {PREFIX}; write {_with_our_prefix(name)}"
+    if right := with_our_prefix(name):
+        return f"the scheduler ignores it, as its annotations have the prefix {PREFIX}; write {right}"
     return "the scheduler does not know it and ignores it" + (_meant(name) if suggest else "")
 
 
-def has_wrong_prefix(name: str) -> bool:
-    """Return whether a name looks like an annotation of ours under a wrong prefix: ``topology-scheduler/gpu-count``.
+def with_our_prefix(name: str) -> str:
+    """Return the annotation that one under a wrong prefix stands for, as ``topology-scheduler/gpu-count``; or nothing.
 
     Without any prefix only names with a hyphen do, as ``gang`` may be of another program.
     """
     prefix, _, key = name.rpartition("/")
     if f"{prefix}/" == PREFIX or PREFIX + key not in _PARSERS:
-        return False
-    return ("top" in prefix and "sched" in prefix) if prefix else "-" in key
-
-
-def _with_our_prefix(name: str) -> str:
-    return PREFIX + name.rpartition("/")[2]
+        return ""
+    resembles = ("top" in prefix and "sched" in prefix) if prefix else "-" in key
+    return PREFIX + key if resembles else ""
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.annotations import GANG_COMPLETE, MAX_UNKNOWN_ANNOTATIONS, has_wrong_prefix
+from topo_scheduler.api.annotations import GANG_COMPLETE, MAX_UNKNOWN_ANNOTATIONS, with_our_prefix
 from topo_scheduler.api.groups import READ_OF_PODS
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
@@ -61,7 +61,7 @@ def _annotations(annotations: dict[str, str], read: Collection[str], *, plugins:
         return annotations
     kept = {name: value for name, value in annotations.items() if _is_read(name, read)}
     # A warning names these; their values are not read.
-    kept |= dict.fromkeys(islice(filter(has_wrong_prefix, annotations), MAX_UNKNOWN_ANNOTATIONS), "")
+    kept |= dict.fromkeys(islice(filter(with_our_prefix, annotations), MAX_UNKNOWN_ANNOTATIONS), "")
     return kept
 
 
