@@ -5,6 +5,7 @@ families, the metrics registry and the command line. Measurements come from the 
 the results that other commands keep in `docs/reference/results`.
 """
 
+import inspect
 import json
 import sys
 import textwrap
@@ -356,12 +357,19 @@ def _help(command: click.Command, name: str) -> str:
 # ---------------------------------------------------------------- all of them
 
 
+def _flush_left(schema: dict[str, object]) -> dict[str, object]:
+    """Return a part of a schema with its description cleaned as a docstring: msgspec does that since 0.23 only."""
+    description = schema.get("description")
+    return {**schema, "description": inspect.cleandoc(description)} if isinstance(description, str) else schema
+
+
 def schema_page() -> str:
     """Return the schema of ``explain -o json``."""
+    described = json.dumps(msgspec.json.schema(Explained))
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Output of topo-scheduler explain -o json",
-        **msgspec.json.schema(Explained),
+        **json.loads(described, object_hook=_flush_left),
     }
     return json.dumps(schema, indent=2) + "\n"
 
