@@ -85,6 +85,6 @@ def test_nothing_is_counted_as_long_as_tables_are_computed() -> None:
     engine = _engine()
     sets = engine.world.around.gpu_sets
     assert sets is not None
-    sets.tables.deferred = True
+    sets.tables.defer()
     assert _shares(engine, _seat(engine, "mesh", 0, 3)) == []
     assert sets.tables.take_wanted(), "they are computed then"

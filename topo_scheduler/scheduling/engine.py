@@ -35,7 +35,7 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.device_claims import watched_claim
-from topo_scheduler.scheduling.intake.pending import EmittedEvents
+from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.placing.levels import next_relaxation
@@ -103,7 +103,8 @@ class Engine:
         """
         self.config = config
         self.extensions = extensions or Extensions()
-        self.world = World(config.scheduler, self.extensions, epoch)
+        pending_pods = PendingPods(config.scheduler.pending_pods)
+        self.world = World(config.scheduler, self.extensions, epoch, pending_pods)
         name, spec = config.scheduler.scheduler_name, config.topology.spec
         self.world.configure(spec)
         self.workloads = Workloads()
@@ -142,7 +143,7 @@ class Engine:
             self.attempts,
             self._emitted,
             resolve,
-            config.scheduler.pending_pods,
+            pending_pods,
         )
         self._unschedulable = UnschedulableWorkloads(self.queue, self.outcomes, self._emitted, config.scheduler)
         self.barrier = Barrier()
@@ -309,7 +310,7 @@ class Engine:
         Until then `ApproximateTables` decide.
         """
         if (sets := self.world.around.gpu_sets) is not None:
-            sets.tables.deferred = True
+            sets.tables.defer()
 
     def gpu_tables_ready(self, kind: int, weights: Sequence[int]) -> None:
         """Record that tables are computed for a kind of GPUs and weights, and let them decide from now on."""

@@ -31,6 +31,7 @@ from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import TermSelector
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.neighbour_changes import NeighbourChanges
+from topo_scheduler.state.devices.claim_consumers import PodsWithoutNode
 from topo_scheduler.state.devices.inventory import DeviceChanges, DeviceInventory
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.ledger.ledger import Ledger, LedgerEntry
@@ -56,7 +57,13 @@ from topo_scheduler.state.topology.unread_labels import UnreadLabels
 class World:
     """Nodes, fabric, ledger and history of outcomes. Only this class writes them."""
 
-    def __init__(self, config: SchedulerConfig, extensions: Extensions | None = None, epoch: float = 0.0) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        extensions: Extensions | None = None,
+        epoch: float = 0.0,
+        pending_pods: PodsWithoutNode | None = None,
+    ) -> None:
         """``epoch``: seconds to add to a time of the engine to get seconds since the epoch."""
         self.resources = ResourceTable(config.gpu_resources)
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
@@ -72,7 +79,7 @@ class World:
         self._shared_slices_read = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
-        self.inventory = DeviceInventory(self.ledger)
+        self.inventory = DeviceInventory(self.ledger, pending_pods)
         devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
         self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
         self.around = FilterContext(

@@ -94,7 +94,7 @@ class ShapeTables:
         self.weights = weights_of(ledger.sizes)
         self.due_at = ledger.changes + MIN_CHANGED_PODS
         """Changes of the ledger after which `settle` has something to do."""
-        self.deferred = False
+        self._deferred = False
         """Whether tables are computed elsewhere, and arrive by `put`."""
         self.version = 0
         """Counts changes of tables that decide."""
@@ -110,10 +110,14 @@ class ShapeTables:
         nothing: dict[str, Any] = {name: {} for name in ("_approximate", "_wanted", "_in_flight", "_computed")}
         return {**self.__dict__, **nothing, "_known": known}
 
+    def defer(self) -> None:
+        """Compute no tables from here on: `take_wanted` names them, and they arrive by `put`."""
+        self._deferred = True
+
     def of(self, hardware: NodeHardware) -> "Tables":
         """Return what decides about the GPUs of nodes with this hardware."""
         known = self._known.get(hardware)
-        if known is None and self.deferred:
+        if known is None and self._deferred:
             if hardware not in self._in_flight and len(self._wanted) < MAX_SMALL_TABLES and self._has_room(hardware):
                 self._wanted[hardware] = None
             return self._approximation(hardware)
@@ -127,7 +131,7 @@ class ShapeTables:
 
     def decides(self, hardware: NodeHardware) -> bool:
         """Return whether tables decide, and no approximation."""
-        return not self.deferred or hardware in self._known
+        return not self._deferred or hardware in self._known
 
     def _approximation(self, hardware: NodeHardware) -> ApproximateTables:
         if (tables := self._approximate.get(hardware)) is None:
@@ -146,7 +150,7 @@ class ShapeTables:
         if _moved_thousandths(self.weights, self._ledger.sizes) <= MOVED_THOUSANDTHS:
             return False
         self.weights = weights_of(self._ledger.sizes)
-        if self.deferred:
+        if self._deferred:
             self._wanted.update(dict.fromkeys(self._known))  # the former ones decide until then
             return False
         self._known.clear()

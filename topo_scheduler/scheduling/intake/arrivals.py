@@ -8,7 +8,6 @@ from topo_scheduler.api.annotations import (
 )
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
@@ -51,7 +50,7 @@ class Arrivals:
         attempts: Attempts,
         emitted: EmittedEvents,
         resolve: Resolve,
-        limits: Limits,
+        pending_pods: PendingPods,
     ) -> None:
         self.siblings = Siblings()
         self._scheduler_name = scheduler_name
@@ -61,8 +60,7 @@ class Arrivals:
         self._attempts = attempts
         self._emitted = emitted
         self._resolve = resolve
-        self._pods = PendingPods(limits)
-        world.inventory.consumers.pending_pods = self._pods
+        self._pods = pending_pods
         self._unresolved: dict[str, Pod] = {}
         self._newly_unresolved: dict[str, None] = {}
         self._rereading = Rereading()

@@ -53,13 +53,17 @@ class Choosing:
         ends: Ends,
         spec: ReservationSpec,
     ) -> None:
-        self.spec = spec
+        self._spec = spec
         self.looked = 0
         self._world = world
         self._attempts = attempts
         self._preempting = preempting
         self._holds = holds
         self._ends = ends
+
+    def configure(self, spec: ReservationSpec) -> None:
+        """Plan by a new configuration from here on."""
+        self._spec = spec
 
     def plan(
         self, workload: Workload, never: Container[str] | None, time: Callable[[], float]
@@ -109,7 +113,7 @@ class Choosing:
         # A tenant could block others by pods of its own that do not end, or that declare an end in years.
         own = workload.namespace if self.shared(workload.namespace) else ""
         left_out = {uid for held in self._holds.against(workload) for uid in held.waits} | workload.members.keys()
-        horizon = now + self.spec.expires
+        horizon = now + self._spec.expires
         dated, undated = yield from endings_on(usable.tolist(), self._ends, left_out, without_end, now, own, horizon)
         self.looked += len(dated) + len(undated)
         prospect = yield from plan_reservation(counting, dated, undated)
@@ -145,10 +149,10 @@ class Choosing:
         others = [held for held in self._holds if held.workload != workload.id]
         reserved = sum(held.gpus for held in others)
         total = self._world.accounts.gpus() // WHOLE_GPU
-        if wanted + reserved > self.spec.max_gpu_share * total:
+        if wanted + reserved > self._spec.max_gpu_share * total:
             return False
         own = sum(held.gpus for held in others if held.namespace == workload.namespace)
-        return wanted + own <= self.spec.max_gpu_share_per_namespace * total or not self.shared(workload.namespace)
+        return wanted + own <= self._spec.max_gpu_share_per_namespace * total or not self.shared(workload.namespace)
 
     def shared(self, namespace: str) -> bool:
         """Return whether pods of other namespaces hold GPUs."""

@@ -161,7 +161,8 @@ class Reserving:
         """Apply a new configuration."""
         self._parts.drop()
         if spec != self._spec:
-            self._spec = self._choosing.spec = spec
+            self._spec = spec
+            self._choosing.configure(spec)
             self._vain.clear()
             self._seen = None
             if not spec.enabled:

@@ -34,10 +34,13 @@ class PodsWithoutNode(Protocol):
 class ClaimConsumers:
     """The pods for which claims are reserved, by claim and by pod."""
 
-    def __init__(self, bound_pods: BoundPods | None = None) -> None:
-        """``bound_pods`` knows the namespaces of pods; without it any pod may use any claim."""
+    def __init__(self, bound_pods: BoundPods | None = None, pending_pods: PodsWithoutNode | None = None) -> None:
+        """``bound_pods`` knows the namespaces of pods; without it any pod may use any claim.
+
+        Without ``pending_pods`` no pod counts as one of this scheduler that is undecided.
+        """
         self.bound_pods = bound_pods
-        self.pending_pods: PodsWithoutNode | None = None
+        self.pending_pods = pending_pods
         self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
         self._claims: dict[str, dict[_ClaimKey, None]] = {}
         self._departed: dict[str, None] = {}

@@ -19,7 +19,7 @@ from topo_scheduler.api.devices import (
 )
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
-from topo_scheduler.state.devices.claim_consumers import BoundPods, ClaimConsumers
+from topo_scheduler.state.devices.claim_consumers import BoundPods, ClaimConsumers, PodsWithoutNode
 from topo_scheduler.state.devices.deleted_claims import DeletedClaims
 from topo_scheduler.state.devices.extended_resources import (
     class_of_resource,
@@ -88,8 +88,8 @@ class DeviceListener(Protocol):
 class DeviceInventory:
     """All ResourceSlices, DeviceClasses and ResourceClaims."""
 
-    def __init__(self, bound_pods: BoundPods | None = None) -> None:
-        """``bound_pods``: see `ClaimConsumers`."""
+    def __init__(self, bound_pods: BoundPods | None = None, pending_pods: PodsWithoutNode | None = None) -> None:
+        """``bound_pods``, ``pending_pods``: see `ClaimConsumers`."""
         self.slices: dict[str, ResourceSlice] = {}
         """Without their specifications, which are kept as they were read only: they are large."""
         self.classes: dict[str, DeviceClass] = {}
@@ -134,7 +134,7 @@ class DeviceInventory:
         self._kept_claims = KeptClaims()
         self._nominated: dict[DeviceId, dict[str, Mapping[str, Number] | None]] = {}
         self.listeners: list[DeviceListener] = []
-        self.consumers = ClaimConsumers(bound_pods)
+        self.consumers = ClaimConsumers(bound_pods, pending_pods)
         """Pods that use claims."""
         self.deleted_claims = DeletedClaims()
         self._changes = DeviceChanges()
