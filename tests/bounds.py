@@ -30,15 +30,15 @@ FEW: Final = (
 
 def bounds(root: str) -> dict[str, str]:
     """Return the bound of each container below a root by its path, as the page says it. A row may name many objects."""
-    found: dict[str, str] = {}
+    rows: dict[str, str] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 5 and cells[1].startswith("`"):
             paths = [path for path in re.findall(r"`([\w.]+)`", cells[1]) if path.partition(".")[0] == root]
             for path, name in product(paths, re.findall(r"`([\w.<>\[\]]+)`", cells[3])):
-                assert f"{path}.{name}" not in found, f"{path}.{name} has two rows"
-                found[f"{path}.{name}"] = cells[2]
-    return found
+                assert f"{path}.{name}" not in rows, f"{path}.{name} has two rows"
+                rows[f"{path}.{name}"] = cells[2]
+    return rows
 
 
 def most(bound: str, pods: int, nodes: int, objects: int = 0, slack: int = SLACK_ENTRIES) -> int:
@@ -66,7 +66,7 @@ def container(path: str, root: str) -> str:
 
 
 def check_containers(
-    one: object,
+    root_object: object,
     root: str,
     pods: int,
     nodes: int,
@@ -78,7 +78,7 @@ def check_containers(
     """Fail where a container below an object has no row, or more entries than its row allows.
 
     Args:
-        one: the object.
+        root_object: the object.
         root: what the page calls it.
         pods: how many pods there are.
         nodes: how many nodes.
@@ -89,7 +89,7 @@ def check_containers(
     """
     sections = sections or {}
     named = {name: bound for called in {root, *sections.values()} for name, bound in bounds(called).items()}
-    sizes: Counter[str] = census(one)
+    sizes: Counter[str] = census(root_object)
     for path, entries in sizes.items():
         name = container(path, root)
         if name.startswith(tuple(others)):

@@ -213,23 +213,23 @@ def test_annotations_nobody_reads_are_reported() -> None:
     ],
 )
 def test_what_an_unknown_annotation_may_have_meant_is_asked(written: str, meant: str | None) -> None:
-    (told,) = unknown_annotations([Source("Pod", "ml/a", {PREFIX + written: "4"})])
+    (message,) = unknown_annotations([Source("Pod", "ml/a", {PREFIX + written: "4"})])
     if meant is None:
-        assert told.endswith("the scheduler does not know it and ignores it")
+        assert message.endswith("the scheduler does not know it and ignores it")
     else:
-        assert told.endswith(f"ignores it; did you mean {PREFIX}{meant}?")
+        assert message.endswith(f"ignores it; did you mean {PREFIX}{meant}?")
 
 
 def test_of_thousands_of_unknown_annotations_a_few_are_named_and_the_rest_counted() -> None:
     many = {f"{PREFIX}x{at}": "" for at in range(700)}
-    told = unknown_annotations([Source("Job", f"ml/{owner}", many) for owner in range(8)])
-    assert len(told) == MAX_UNKNOWN_ANNOTATIONS + 1
-    assert told[-1].startswith(f"{8 * 700 - MAX_UNKNOWN_ANNOTATIONS} more annotations")
+    messages = unknown_annotations([Source("Job", f"ml/{owner}", many) for owner in range(8)])
+    assert len(messages) == MAX_UNKNOWN_ANNOTATIONS + 1
+    assert messages[-1].startswith(f"{8 * 700 - MAX_UNKNOWN_ANNOTATIONS} more annotations")
 
 
 def test_an_unknown_annotation_is_a_sentence_with_the_object_and_the_remedy() -> None:
-    (told,) = unknown_annotations([Source("Pod", "a/b", ours({"gpu-localty": "nvlink"}))])
-    assert told == (
+    (message,) = unknown_annotations([Source("Pod", "a/b", ours({"gpu-localty": "nvlink"}))])
+    assert message == (
         f"annotation {PREFIX}gpu-localty on Pod a/b: the scheduler does not know it and ignores it; did you mean"
         f" {PREFIX}gpu-locality?"
     )
@@ -274,8 +274,8 @@ def test_what_the_scheduler_writes_is_not_reported() -> None:
 
 
 def test_what_only_the_scheduler_writes_is_reported_on_an_owner() -> None:
-    (told,) = unknown_annotations([Source("Pod", "a/b", {}), Source("Job", "a/j", ours({"charged-gpus": "2"}))])
-    assert told == (
+    (message,) = unknown_annotations([Source("Pod", "a/b", {}), Source("Job", "a/j", ours({"charged-gpus": "2"}))])
+    assert message == (
         f"annotation {PREFIX}charged-gpus on Job a/j: only the scheduler writes it, on pods, so it ignores this one;"
         " remove it"
     )

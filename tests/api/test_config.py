@@ -510,8 +510,8 @@ def test_a_config_map_among_manifests_is_opened_and_the_rest_is_skipped() -> Non
     others = config_map({"a.yaml": "b"}, name="other")
     ours = config_map({"config.yaml": HOW + "schedulerName: mine\n", "what.yml": WHAT, "README": "a: ["}, name="any")
     assert load("---\n".join((service, ours, others))).scheduler.scheduler_name == "mine"
-    told = refusal(service)
-    assert told.startswith(
+    message = refusal(service)
+    assert message.startswith(
         "the.yaml: no configuration among the objects in it (Service x); write a document of apiVersion"
     )
 
@@ -519,9 +519,13 @@ def test_a_config_map_among_manifests_is_opened_and_the_rest_is_skipped() -> Non
 def test_a_list_is_its_items_and_what_is_skipped_is_known() -> None:
     service = "{apiVersion: v1, kind: Service, metadata: {name: x}}"
     ours = "{apiVersion: topology.scheduler/v1alpha1, kind: SchedulerConfig, schedulerName: mine}"
-    found = load(f"apiVersion: v1\nkind: List\nitems:\n- {service}\n- {ours}\n")
-    assert (found.scheduler.scheduler_name, found.skipped, found.empty) == ("mine", ("Service x",), False)
-    assert found == load(ours), "what stands beside it makes no other configuration"
+    configuration = load(f"apiVersion: v1\nkind: List\nitems:\n- {service}\n- {ours}\n")
+    assert (configuration.scheduler.scheduler_name, configuration.skipped, configuration.empty) == (
+        "mine",
+        ("Service x",),
+        False,
+    )
+    assert configuration == load(ours), "what stands beside it makes no other configuration"
     assert load("").empty and load("").skipped == ()
     wrong = ours.replace("v1alpha1", "v1")
     assert "apiVersion is 'topology.scheduler/v1'; write topology.scheduler/v1alpha1" in refusal(wrong)

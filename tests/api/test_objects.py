@@ -142,8 +142,8 @@ def test_pods_that_ended_hold_nothing() -> None:
 
 
 def test_objects_of_their_own_do_not_share_their_parts() -> None:
-    one, other = decode(Pod, {}), decode(Pod, {})
-    one.metadata.labels["a"] = "b"
-    one.spec.containers.append("c")
+    first, other = decode(Pod, {}), decode(Pod, {})
+    first.metadata.labels["a"] = "b"
+    first.spec.containers.append("c")
     assert other.metadata.labels == {}
     assert other.spec.containers == []

@@ -52,13 +52,13 @@ def ceiling(value: Decimal) -> int:
 def test_a_quantity_is_what_it_says_rounded_up(sign: str, number: str, suffix: str, scale: int) -> None:
     with localcontext(prec=200):
         factor = SUFFIXES[suffix] if suffix in SUFFIXES else Decimal("1" + suffix)
-        told = ceiling(Decimal(number) * factor * scale)
+        expected = ceiling(Decimal(number) * factor * scale)
     text = sign + number + suffix
-    if told > MAX_VALUE:
+    if expected > MAX_VALUE:
         with pytest.raises(QuantityError, match="larger"):
             parse_quantity(text, scale)
     else:
-        assert parse_quantity(text, scale) == told
+        assert parse_quantity(text, scale) == expected
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ units = {"K": Decimal("0.001"), "M": Decimal(1), "G": Decimal(1000), "T": Decima
     st.sampled_from(["b", "bps", "bit", "bit/s", "bits"]),
 )
 def test_a_bandwidth_is_what_it_says_rounded_up(number: Decimal, unit: str, word: str) -> None:
-    told = ceiling(number * units[unit])
-    if 0 < told <= MAX_BANDWIDTH_MBITS:
-        assert parse_bandwidth(f"{number}{unit}{word}") == told
+    expected = ceiling(number * units[unit])
+    if 0 < expected <= MAX_BANDWIDTH_MBITS:
+        assert parse_bandwidth(f"{number}{unit}{word}") == expected
     else:
         with pytest.raises(QuantityError):
             parse_bandwidth(f"{number}{unit}{word}")

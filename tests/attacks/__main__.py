@@ -39,10 +39,10 @@ def main() -> int:
     plan = Plan(options.nodes, options.quiet, options.seconds, options.rate, options.scale, every, options.log)
     plan = replace(plan, devices=options.devices)
     plans = [*_alone(plan), plan] if options.each else [plan]
-    pairs = [_pair(one, options.control) for one in plans]
+    pairs = [_pair(attack_plan, options.control) for attack_plan in plans]
     report, _ = pairs[-1]
     broken = sum(len(own["problems"]) for own, _ in pairs)
-    print(json.dumps([one for pair in pairs for one in pair if one is not None], indent=1))
+    print(json.dumps([entry for pair in pairs for entry in pair if entry is not None], indent=1))
     if options.write:
         result = f"{broken} problems" if broken else "all promises kept"
         if options.devices:

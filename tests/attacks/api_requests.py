@@ -15,15 +15,15 @@ Totals = dict[str, tuple[float, float]]
 
 def totals(metrics: str) -> Totals:
     """Read the API server's own metrics. Watches are left out."""
-    found: Totals = {}
+    requests: Totals = {}
     for what, labels, value in _COUNTED.findall(metrics):
         label = dict(_LABEL.findall(labels))
         if label["verb"] in ("WATCH", "CONNECT") or not label.get("resource"):
             continue
         kind = f"{label['verb']} {label['resource']}/{label['subresource']}".rstrip("/")
-        count, seconds = found.get(kind, (0.0, 0.0))
-        found[kind] = (count + float(value), seconds) if what == "count" else (count, seconds + float(value))
-    return found
+        count, seconds = requests.get(kind, (0.0, 0.0))
+        requests[kind] = (count + float(value), seconds) if what == "count" else (count, seconds + float(value))
+    return requests
 
 
 def between(before: Totals, after: Totals) -> Json:
@@ -32,5 +32,5 @@ def between(before: Totals, after: Totals) -> Json:
         kind: (count - before.get(kind, (0, 0))[0], took - before.get(kind, (0, 0))[1])
         for kind, (count, took) in after.items()
     }
-    costly = sorted(((kind, *one) for kind, one in grown.items() if one[0]), key=lambda one: -one[2])
+    costly = sorted(((kind, *growth) for kind, growth in grown.items() if growth[0]), key=lambda row: -row[2])
     return {kind: {"count": round(count), "mean": round(took / count, 4)} for kind, count, took in costly[:SHOWN]}

@@ -87,10 +87,10 @@ def resource_names(scale: float) -> Iterator[Json]:
 
 def selector_keys(scale: float) -> Iterator[Json]:
     """25,000 invented keys: 62 in each pod's selector, and all of them in one."""
-    most = round(25_000 * scale)
-    for number, begin in enumerate(range(0, most, 62)):
+    total = round(25_000 * scale)
+    for number, begin in enumerate(range(0, total, 62)):
         yield _pod(f"keys-{number}", 1, nodeSelector={f"made-up-{n}": "x" for n in range(begin, begin + 62)})
-    yield _pod("keys-all", 1, nodeSelector={f"made-up-{n}": "x" for n in range(most)})
+    yield _pod("keys-all", 1, nodeSelector={f"made-up-{n}": "x" for n in range(total)})
 
 
 def classes(scale: float) -> Iterator[Json]:

@@ -220,15 +220,15 @@ async def _terms(cluster: Cluster) -> int:
 
 def _faults(log: Path) -> list[str]:
     """Return the first errors that the daemon logged."""
-    found = []
+    errors = []
     for line in log.read_text(errors="replace").splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
             continue
         if entry.get("level") in ("ERROR", "CRITICAL"):
-            found.append(f"{entry.get('message', '')}"[:300])
-    return found[:20]
+            errors.append(f"{entry.get('message', '')}"[:300])
+    return errors[:20]
 
 
 def _tell(phase: str, pending: Json, seen: Json) -> None:

@@ -176,11 +176,11 @@ async def attack(api: Api, options: argparse.Namespace) -> Json:
     began = time.monotonic()
     running = [asyncio.ensure_future(start(str(number))) for number, start in attacks.items() if number in options.only]
     done, _ = await asyncio.wait(running, timeout=options.seconds, return_when=asyncio.FIRST_EXCEPTION)
-    for one in running:
-        one.cancel()
+    for task in running:
+        task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    for one in done:
-        one.result()
+    for task in done:
+        task.result()
     took = time.monotonic() - began
     return {"seconds": round(took, 1), "created": dict(tenant.created), "refused": dict(tenant.refused)}
 

@@ -69,7 +69,7 @@ def test_what_is_not_as_promised_is_a_problem(path: list[str], value: object, pr
     for key in path[:-1]:
         within = within[key]
     within[path[-1]] = value
-    assert any(problem in found for found in problems(report))
+    assert any(problem in line for line in problems(report))
 
 
 def test_requests_between_two_readings_are_counted_by_verb_and_resource() -> None:
@@ -85,5 +85,5 @@ def test_requests_between_two_readings_are_counted_by_verb_and_resource() -> Non
                 for what, value in (("count", count), ("sum", seconds))
             )
         )
-    found = between(*map(totals, readings))
-    assert found == {"PATCH pods/status": {"count": 20, "mean": 0.2}, "POST pods": {"count": 200, "mean": 0.01}}
+    requests = between(*map(totals, readings))
+    assert requests == {"PATCH pods/status": {"count": 20, "mean": 0.2}, "POST pods": {"count": 200, "mean": 0.01}}

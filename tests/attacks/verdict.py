@@ -28,30 +28,30 @@ def problems(report: Json, slower_seconds: float = SLOWER_SECONDS) -> list[str]:
     """Return what is not as promised."""
     quiet, attacked = report["quiet"], report["attacked"]
     created = report["tenant"].get("created", {})
-    found = [f"attack {number} created nothing" for number in report["attacks"] if not created.get(str(number))]
+    broken = [f"attack {number} created nothing" for number in report["attacks"] if not created.get(str(number))]
     if not report["alive"] or attacked["died"]:
-        found.append("the daemon ended")
+        broken.append("the daemon ended")
     if report["terms"] != 1:
-        found.append(f"the Lease was taken {report['terms']} times")
+        broken.append(f"the Lease was taken {report['terms']} times")
     if attacked["rss_mib"] > MOST_MIB:
-        found.append(f"{attacked['rss_mib']} MiB resident, more than {MOST_MIB}")
+        broken.append(f"{attacked['rss_mib']} MiB resident, more than {MOST_MIB}")
     if attacked["cpus"] > MOST_CORES:
-        found.append(f"{attacked['cpus']} of one core used")
+        broken.append(f"{attacked['cpus']} of one core used")
     if attacked["never_bound"]:
-        found.append(f"{attacked['never_bound']} pods of the other namespace were not bound")
+        broken.append(f"{attacked['never_bound']} pods of the other namespace were not bound")
     if attacked["livez"]["unanswered"]:
-        found.append(f"{attacked['livez']['unanswered']} probes were not answered in time")
+        broken.append(f"{attacked['livez']['unanswered']} probes were not answered in time")
     for kind in KINDS:
         if not quiet[kind]["count"] or not attacked[kind]["count"]:
-            found.append(f"no {kind} were measured")
+            broken.append(f"no {kind} were measured")
             continue
         slower = attacked[kind]["p99"] - quiet[kind]["p99"]
         if slower > slower_seconds:
-            found.append(
+            broken.append(
                 f"p99 of {kind} {attacked[kind]['p99']} s with attacks, {quiet[kind]['p99']} s without:"
                 f" {slower:.2f} s more"
             )
-    return found
+    return broken
 
 
 def figures(report: Json) -> Json:

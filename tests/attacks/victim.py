@@ -89,19 +89,19 @@ class Victim:
         return self._times(self._created.keys() - before)
 
     def _times(self, uids: set[str]) -> Times:
-        found = Times(pending=len(uids - self._bound.keys()))
+        times = Times(pending=len(uids - self._bound.keys()))
         gangs: defaultdict[str, list[str]] = defaultdict(list)
         for uid in uids:
             gang = self._gang_of.get(uid, "")
             if gang:
                 gangs[gang].append(uid)
             elif uid in self._bound:
-                found.pods.append(self._bound[uid] - self._created[uid])
+                times.pods.append(self._bound[uid] - self._created[uid])
         for members in gangs.values():
             if all(uid in self._bound for uid in members):
                 last = max(self._created[uid] for uid in members)
-                found.gangs.append(max(0.0, max(self._bound[uid] for uid in members) - last))
-        return found
+                times.gangs.append(max(0.0, max(self._bound[uid] for uid in members) - last))
+        return times
 
     async def _pods(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -46,7 +46,7 @@ class Watching:
         self.rss_mib = self.anonymous_mib = 0.0
         self._used, self._requests = self._usage(), await self._counted()
         self._cpu, self._queued, self._began = self._cpu_seconds(), self._queued_seconds(), time.monotonic()
-        self._tasks = [asyncio.create_task(one) for one in (self._memory(), self._probe(), self._ask())]
+        self._tasks = [asyncio.create_task(coroutine) for coroutine in (self._memory(), self._probe(), self._ask())]
 
     async def stop(self) -> Json:
         """End the phase; return what was seen."""
@@ -100,12 +100,12 @@ class Watching:
     async def _memory(self) -> None:
         while True:
             try:
-                found = _status(self._pid)
+                status = _status(self._pid)
             except OSError:
                 self.died = True
                 return
-            self.rss_mib = max(self.rss_mib, _mib(found.get("VmRSS", "0 kB")))
-            self.anonymous_mib = max(self.anonymous_mib, _mib(found.get("RssAnon", "0 kB")))
+            self.rss_mib = max(self.rss_mib, _mib(status.get("VmRSS", "0 kB")))
+            self.anonymous_mib = max(self.anonymous_mib, _mib(status.get("RssAnon", "0 kB")))
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _probe(self) -> None:

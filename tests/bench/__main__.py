@@ -46,26 +46,26 @@ def _needs(needs: frozenset[str]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says."""
     parser = _parser()
-    told = parser.parse_args(arguments)
-    if told.file and (told.parts or told.add):
+    options = parser.parse_args(arguments)
+    if options.file and (options.parts or options.add):
         parser.error("--from measures nothing: name no parts, and leave out --add")
     try:
-        if told.file:
-            found = results.read(told.file)
-            found["ratios"] = ratios_of(found["parts"])
+        if options.file:
+            run = results.read(options.file)
+            run["ratios"] = ratios_of(run["parts"])
         else:
-            found = _measured(told.parts or list(PARTS), told.out, add=told.add)
-        if told.docs:
-            table.publish(found)
+            run = _measured(options.parts or list(PARTS), options.out, add=options.add)
+        if options.docs:
+            table.publish(run)
             _say(f"written: {table.PAGE}, {table.COPY}")
-        failed = results.failures(found["parts"])
+        failed = results.failures(run["parts"])
         if failed:
             _say(f"failed: {', '.join(failed)}")
-        failed += wrong(found["parts"])
-        for error in wrong(found["parts"]):
+        failed += wrong(run["parts"])
+        for error in wrong(run["parts"]):
             _say(f"wrong: {error}")
-        if told.accept:
-            write_baseline(found)
+        if options.accept:
+            write_baseline(run)
     except results.Unusable as error:
         _say(str(error))
         return 1
@@ -73,11 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measured(parts: list[str], out: Path, *, add: bool) -> Json:
-    found = results.to_add_to(out) if add and out.exists() else results.begun()
+    run = results.to_add_to(out) if add and out.exists() else results.begun()
     began = time.monotonic()
-    results.measure(found, [name for name in PARTS if name in parts], lambda told: results.write(out, told), _say)
+    results.measure(run, [name for name in PARTS if name in parts], lambda so_far: results.write(out, so_far), _say)
     _say(f"all in {time.monotonic() - began:.0f} s, load average {machine.load()}; written: {out}")
-    return found
+    return run
 
 
 def _say(text: str) -> None:

@@ -51,8 +51,12 @@ def backlog(nodes: int = 5000, gangs: int = 1000, seconds: int = 60, *, dated: b
         while True:
             said = engine.step(now, CLOCK, STEP_SECONDS)
             if second > WARM:
-                tried.update(one.decision.verdict.value for one in said if isinstance(one, RecordDecision))
-            bound += [one for one in said if isinstance(one, Bind)]
+                tried.update(
+                    instruction.decision.verdict.value
+                    for instruction in said
+                    if isinstance(instruction, RecordDecision)
+                )
+            bound += [instruction for instruction in said if isinstance(instruction, Bind)]
             if not engine.pending_work:
                 break
         if second > WARM:

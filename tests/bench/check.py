@@ -51,9 +51,9 @@ class Allowed:
         """Whether a value fails."""
         return value < self.bound if self.better == "higher" else value > self.bound
 
-    def best(self, one: float, other: float) -> float:
+    def best(self, value: float, other: float) -> float:
         """The better one of two values."""
-        return max(one, other) if self.better == "higher" else min(one, other)
+        return max(value, other) if self.better == "higher" else min(value, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ def read_baseline(path: Path = BASELINE) -> dict[str, Allowed]:
         Unusable: it is not there or not of its form.
     """
     try:
-        told = json.loads(path.read_text())
-        if told["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {told['schema']}, not {SCHEMA}")
-        found = {name: Allowed(**one) for name, one in told["ratios"].items()}
-        for name, one in found.items():
-            if one.better not in get_args(Better) or not one.allowed >= 1 or not one.value > 0:
+        document = json.loads(path.read_text())
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {document['schema']}, not {SCHEMA}")
+        ratios = {name: Allowed(**fields) for name, fields in document["ratios"].items()}
+        for name, ratio in ratios.items():
+            if ratio.better not in get_args(Better) or not ratio.allowed >= 1 or not ratio.value > 0:
                 raise ValueError(f"{name}: a value above 0, higher or lower, and a factor of at least 1 are wanted")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Unusable(f"{path} can't be used: {error}; take a new one: tox -e bench -- --accept") from error
-    return found
+    return ratios
 
 
 def write_baseline(results: Json, path: Path = BASELINE) -> None:
@@ -92,18 +92,18 @@ def write_baseline(results: Json, path: Path = BASELINE) -> None:
         Unusable: a part failed, a placement was wrong, a ratio of what was measured is missing, or what is there can't
             be read.
     """
-    found: dict[str, float] = results["ratios"]
-    told = of_parts(results["parts"])
+    now: dict[str, float] = results["ratios"]
+    wanted = of_parts(results["parts"])
     if errors := wrong(results["parts"]):
         raise Unusable(f"no baseline is taken of a run with wrong placements: {'; '.join(errors)}")
-    if lost := [*failures(results["parts"]), *(one.name for one in told if one.name not in found)]:
+    if lost := [*failures(results["parts"]), *(ratio.name for ratio in wanted if ratio.name not in now)]:
         raise Unusable(f"no baseline is taken of a run without {', '.join(lost)}")
-    values = {name: one.value for name, one in read_baseline(path).items()} if path.exists() else {}
-    values |= {one.name: found[one.name] for one in told}
+    values = {name: ratio.value for name, ratio in read_baseline(path).items()} if path.exists() else {}
+    values |= {ratio.name: now[ratio.name] for ratio in wanted}
     ratios = {
-        one.name: {"value": values[one.name], "better": one.better, "allowed": one.allowed}
-        for one in RATIOS
-        if one.name in values
+        ratio.name: {"value": values[ratio.name], "better": ratio.better, "allowed": ratio.allowed}
+        for ratio in RATIOS
+        if ratio.name in values
     }
     path.write_text(json.dumps({"schema": SCHEMA, "ratios": ratios}, indent=2) + "\n")
 
@@ -126,30 +126,30 @@ def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: 
 
 def missed(parts: Mapping[str, Json]) -> list[str]:
     """Return the promised rates, races, starts and takeovers that a run misses or lacks, whatever the baseline says."""
-    found = []
+    problems = []
     for promise in PROMISES:
         if promise.at_least or promise.checked:
             measured = promise.measured(parts)
             if measured is None or not promise.kept(measured):
-                told = "nothing" if measured is None else promise.told(measured)
-                found.append(f"{promise.tells}: {promise.promised} is promised, {told} measured")
-    return found
+                text = "nothing" if measured is None else promise.told(measured)
+                problems.append(f"{promise.tells}: {promise.promised} is promised, {text} measured")
+    return problems
 
 
 def better_of(
-    baseline: Mapping[str, Allowed], one: Mapping[str, float], other: Mapping[str, float]
+    baseline: Mapping[str, Allowed], first: Mapping[str, float], other: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the better value of each ratio of two measurements."""
-    found = {**one, **other}
-    for name in one.keys() & other.keys() & baseline.keys():
-        found[name] = baseline[name].best(one[name], other[name])
-    return found
+    better = {**first, **other}
+    for name in first.keys() & other.keys() & baseline.keys():
+        better[name] = baseline[name].best(first[name], other[name])
+    return better
 
 
 def of_parts(names: Iterable[str]) -> list[Ratio]:
     """Return the ratios that are told by these parts alone."""
     wanted = set(names)
-    return [one for one in RATIOS if one.parts <= wanted]
+    return [ratio for ratio in RATIOS if ratio.parts <= wanted]
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -175,11 +175,11 @@ def table(rows: Sequence[Row]) -> str:
 
 def measure_anew(names: Iterable[str]) -> dict[str, Json]:
     """Measure these parts."""
-    found = {}
+    results = {}
     for name in names:
         _say(f"measuring {name}: {PARTS[name].tells} …")
-        found[name] = measured(PARTS[name])
-    return found
+        results[name] = measured(PARTS[name])
+    return results
 
 
 def check(baseline: Mapping[str, Allowed]) -> tuple[list[Row], list[str]]:
@@ -188,7 +188,7 @@ def check(baseline: Mapping[str, Allowed]) -> tuple[list[Row], list[str]]:
     parts = measure_anew(CHECKED)
     now = ratios_of(parts)
     worse = {row.name for row in compared(baseline, now, wanted) if row.verdict == "worse"}
-    again = [name for name in CHECKED if any(one.name in worse and name in one.parts for one in wanted)]
+    again = [name for name in CHECKED if any(ratio.name in worse and name in ratio.parts for ratio in wanted)]
     if again:
         _say(f"{', '.join(sorted(worse))} looked worse: {', '.join(again)} once more, the better of both counts")
         second = measure_anew(again)
@@ -202,14 +202,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.check", description=__doc__)
     parser.add_argument("--from", dest="file", type=Path, help="look at every ratio of this run of tox -e bench")
     parser.add_argument("--baseline", type=Path, default=BASELINE, help="compare with this instead")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        baseline = read_baseline(told.baseline)
-        if told.file is None:
+        baseline = read_baseline(options.baseline)
+        if options.file is None:
             _say(f"load average {machine.load()} on {machine.facts()['cpus']} CPUs")
             rows, failed = check(baseline)
         else:
-            results = read(told.file)
+            results = read(options.file)
             rows = compared(baseline, ratios_of(results["parts"]), RATIOS)
             failed = [f"{name}: {results['parts'][name]['failed']}" for name in failures(results["parts"])]
             failed += [*missed(results["parts"]), *wrong(results["parts"])]

@@ -130,7 +130,7 @@ async def run(count: int, rounds: int, which: Sequence[str]) -> dict[str, Any]:
     finally:
         await asyncio.to_thread(plane.stop)
     result: dict[str, Any] = {"pods": count, "nodes": len(names), "commit": machine.commit(), "rounds": played}
-    result["median_pods_per_s"] = {name: median(_rates(found)) for name, found in played.items()}
+    result["median_pods_per_s"] = {name: median(_rates(played_rounds)) for name, played_rounds in played.items()}
     if len(played) > 1:
         pairs = zip(_rates(played[objects.SCHEDULER]), _rates(played[THEIRS]), strict=True)
         result["ratios_of_pairs"] = [round(rate / their_rate, 2) for rate, their_rate in pairs]
@@ -139,7 +139,7 @@ async def run(count: int, rounds: int, which: Sequence[str]) -> dict[str, Any]:
 
 
 def _rates(played: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [one["pods_per_s"] for one in played]
+    return [result["pods_per_s"] for result in played]
 
 
 async def race_of_claims() -> dict[str, Any]:

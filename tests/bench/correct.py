@@ -11,20 +11,20 @@ def wrong(parts: Mapping[str, Json]) -> list[str]:
     return [text for name, part in parts.items() for text in _below(name, part.get("figures"))]
 
 
-def _below(path: str, found: Any) -> Iterator[str]:
-    if not isinstance(found, dict):
+def _below(path: str, figures: Any) -> Iterator[str]:
+    if not isinstance(figures, dict):
         return
-    verifier = found.get("verifier")
+    verifier = figures.get("verifier")
     if isinstance(verifier, dict) and verifier["wrong"]:
         yield (
             f"{path}: {verifier['correct_percent']} % of {verifier['checked']} placements are correct, "
             f"100 % are wanted: {'; '.join(verifier['first'])}"
         )
-    if "wanted" in found and found["bound"] != found["wanted"]:
-        yield f"{path}: {found['bound']} of {found['wanted']} pods were bound"
-    if found.get("broken_rules"):
-        yield f"{path}: {found['broken_rules']} rules were broken: {'; '.join(found['first_broken_rules'])}"
-    if found.get("settled") is False:
+    if "wanted" in figures and figures["bound"] != figures["wanted"]:
+        yield f"{path}: {figures['bound']} of {figures['wanted']} pods were bound"
+    if figures.get("broken_rules"):
+        yield f"{path}: {figures['broken_rules']} rules were broken: {'; '.join(figures['first_broken_rules'])}"
+    if figures.get("settled") is False:
         yield f"{path}: gangs neither became whole nor were reported to wait for room"
-    for key, value in found.items():
+    for key, value in figures.items():
         yield from _below(f"{path}.{key}", value)

@@ -73,11 +73,11 @@ def hardware_of_files() -> Iterator[tuple[str, NodeHardware]]:
 def distinct() -> dict[str, tuple[NodeHardware, int]]:
     """Return hardware by the name of its first file, with the number of files that describe nodes alike."""
     names: dict[object, str] = {}
-    found: dict[str, tuple[NodeHardware, int]] = {}
+    kinds: dict[str, tuple[NodeHardware, int]] = {}
     for name, hardware in hardware_of_files():
         first = names.setdefault((shape_of(hardware), hardware.links, hardware.gpu_paths), name)
-        found[first] = hardware, found.get(first, (hardware, 0))[1] + 1
-    return found
+        kinds[first] = hardware, kinds.get(first, (hardware, 0))[1] + 1
+    return kinds
 
 
 def gpu_choosers(hardware: NodeHardware, tables: GpuTables) -> dict[str, MakeChooser]:
@@ -103,9 +103,9 @@ def gpus(seeds: int) -> Json:
                 bandwidth_kept(tables, make(seed), seed, pods=PODS, load=GPU_LOAD, beside=policy == "ours")
                 for seed in range(seeds)
             ]
-            row[policy] = round(100 * mean(one.share for one in kept), 2)
-            row[f"{policy}_lowest"] = round(100 * min(one.share for one in kept), 2)
-            row[f"{policy}_ideal"] = round(100 * mean(one.ideal for one in kept), 2)
+            row[policy] = round(100 * mean(outcome.share for outcome in kept), 2)
+            row[f"{policy}_lowest"] = round(100 * min(outcome.share for outcome in kept), 2)
+            row[f"{policy}_ideal"] = round(100 * mean(outcome.ideal for outcome in kept), 2)
         row["behind_points"] = round(max(row["nvidia_best_effort"], row["rocm"]) - row["ours"], 2)
         _say(f"{name}: {row['ours']} %")
         rows.append(row)
@@ -244,8 +244,8 @@ def mig_engine(seeds: int) -> Json:
             runs[load, policy] = [pool.submit(_run_engine, load, policy, seed) for seed in range(seeds)]
         for (load, policy), submitted in runs.items():
             outcomes = [run.result() for run in submitted]
-            plans = sum((one.plans for one in outcomes), Counter[int]())
-            counted = sum(one.counted for one in outcomes)
+            plans = sum((outcome.plans for outcome in outcomes), Counter[int]())
+            counted = sum(outcome.counted for outcome in outcomes)
             made = {
                 "one_move_percent": round(100 * plans[1] / counted, 2),
                 "two_moves_percent": round(100 * plans[2] / counted, 2),
@@ -272,23 +272,23 @@ def _by_name(rows: Sequence[Json]) -> Json:
 
 
 def _blocked(outcomes: Sequence[MigOutcome]) -> Json:
-    shares = [100 * one.share for one in outcomes]
-    counted = sum(one.counted for one in outcomes)
+    shares = [100 * outcome.share for outcome in outcomes]
+    counted = sum(outcome.counted for outcome in outcomes)
     return {
         "seeds": len(outcomes),
         "fragmented_percent": round(mean(shares), 2),
         "error_percent": round(stdev(shares) / len(shares) ** 0.5, 2) if len(shares) > 1 else None,
         "lowest_percent": round(min(shares), 2),
         "highest_percent": round(max(shares), 2),
-        "full_percent": round(100 * sum(one.full for one in outcomes) / counted, 2),
+        "full_percent": round(100 * sum(outcome.full for outcome in outcomes) / counted, 2),
     }
 
 
 def result_of_mig(figures: Json) -> str:
     """Return the result in words."""
-    found = {name: figures["fitted"][name] for name in MIG_BOUNDS if figures["fitted"].get(name) is not None}
-    kept = sum(value <= MIG_BOUNDS[name] for name, value in found.items())
-    return f"{kept} of {len(found)} bounds kept: " + ", ".join(f"{value} %" for value in found.values())
+    percents = {name: figures["fitted"][name] for name in MIG_BOUNDS if figures["fitted"].get(name) is not None}
+    kept = sum(value <= MIG_BOUNDS[name] for name, value in percents.items())
+    return f"{kept} of {len(percents)} bounds kept: " + ", ".join(f"{value} %" for value in percents.values())
 
 
 # ---------------------------------------------------------------- command

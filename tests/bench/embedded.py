@@ -47,8 +47,8 @@ async def embedded(nodes: int, pods: int = 0) -> AsyncIterator[Embedded]:
             async with asyncio.timeout(START_SECONDS):
                 if await process.stdout.readline() != b"serving\n":
                     raise RuntimeError("the embedded API server did not start; see what it said above")
-            told = json.loads(kubeconfig.read_text())
-            yield Embedded(kubeconfig, told["clusters"][0]["cluster"]["server"], told["users"][0]["user"]["token"])
+            config = json.loads(kubeconfig.read_text())
+            yield Embedded(kubeconfig, config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]["token"])
         finally:
             process.stdin.close()
             try:

@@ -57,10 +57,10 @@ class Instance:
 
     def planned(self) -> tuple[int, int] | None:
         """Return (1 beyond a spine, leaves) as the planner places it, None where it does not."""
-        found = self.small.plan(self.ask())
-        if not isinstance(found, Placement):
+        placement = self.small.plan(self.ask())
+        if not isinstance(placement, Placement):
             return None
-        return int(len({leaf // LEAVES for leaf in found.leaves}) > 1), len(found.leaves)
+        return int(len({leaf // LEAVES for leaf in placement.leaves}) > 1), len(placement.leaves)
 
     def optimum(self) -> tuple[int, int] | None:
         """Return the same of the best placement there is."""
@@ -73,8 +73,8 @@ class Instance:
 
     def kinds(self) -> list[tuple[tuple[int, ...], int]]:
         """Return what must be in one leaf each: members of each class, and how many there are of it."""
-        one = [tuple(int(at == kind) for at in range(len(self.groups))) for kind in range(len(self.groups))]
-        return [(vector, count) for vector, (_, count) in zip(one, self.groups, strict=True)]
+        vectors = [tuple(int(at == kind) for at in range(len(self.groups))) for kind in range(len(self.groups))]
+        return [(vector, count) for vector, (_, count) in zip(vectors, self.groups, strict=True)]
 
     def _fewest(self, leaves: Sequence[int]) -> int | None:
         from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -86,10 +86,10 @@ class Instance:
         size = dealt + places * len(kinds)
         rows, low, high = [], [], []
 
-        def limit(row: np.ndarray[tuple[int], np.dtype[np.float64]], least: float, most: float) -> None:
+        def limit(row: np.ndarray[tuple[int], np.dtype[np.float64]], least: float, highest: float) -> None:
             rows.append(row)
             low.append(least)
-            high.append(most)
+            high.append(highest)
 
         for at, (leaf, gpus, cpu) in enumerate(nodes):
             for asked, free in (([c.gpus for c, _ in self.groups], gpus), ([c.amount(0) for c, _ in self.groups], cpu)):
@@ -110,15 +110,15 @@ class Instance:
             limit(row, count, count)
         goal = np.zeros(size)
         goal[used:dealt] = 1
-        most = np.full(size, np.inf)
-        most[used:dealt] = 1
-        found = milp(
+        upper = np.full(size, np.inf)
+        upper[used:dealt] = 1
+        solution = milp(
             goal,
             constraints=LinearConstraint(np.array(rows), low, high),
             integrality=np.ones(size),
-            bounds=Bounds(0, most),
+            bounds=Bounds(0, upper),
         )
-        return round(found.fun) if found.status == 0 else None
+        return round(solution.fun) if solution.status == 0 else None
 
 
 class InSegments(Instance):
@@ -161,10 +161,10 @@ def _gap(kind: type[Instance], instances: int) -> Json:
     best = missed = wider = more = impossible = 0
     seconds = []
     for seed in range(instances):
-        one = kind(seed)
-        optimum = one.optimum()
+        instance = kind(seed)
+        optimum = instance.optimum()
         began = time.thread_time()
-        planned = one.planned()
+        planned = instance.planned()
         seconds.append(time.thread_time() - began)
         if optimum is None:
             impossible += 1

@@ -43,9 +43,9 @@ class Tied:
         self.zone = self._zones(draw)
         self.free = [draw.choice((0, 0, 1, 2, 2, 4, 6, 8)) for _ in self.leaf]
         self.gpus = draw.choice((1, 1, 2))
-        most = 8 if self.tie in ("apart by zone", "launcher") else 16
+        largest = 8 if self.tie in ("apart by zone", "launcher") else 16
         self.size = draw.choice((2, 3, 4)) if segments else 1
-        self.members = self.size * draw.randint(2, max(2, most // self.size))
+        self.members = self.size * draw.randint(2, max(2, largest // self.size))
         self.skew = draw.randint(1, 2)
         self.strangers = [0] * len(self.leaf)
         """Pods of others on each node that count as members do, in half of the instances with a spread."""
@@ -105,11 +105,11 @@ class Tied:
         return d
 
     def _member(self, number: int) -> Pod:
-        told = {"gang-name": "g", "gang-size": str(self.members)}
+        annotations = {"gang-name": "g", "gang-size": str(self.members)}
         if self.size > 1:
-            told["segment-size"] = str(self.size)
+            annotations["segment-size"] = str(self.size)
         if number < self._launchers:
-            pod = web_pod(f"g-{number:03}", _spec(0), annotations=told)
+            pod = web_pod(f"g-{number:03}", _spec(0), annotations=annotations)
             pod.metadata.labels = {"role": "launcher"}
             return pod
         key = HOSTNAME if self.tie.endswith("node") else ZONE
@@ -124,7 +124,7 @@ class Tied:
         else:
             affinity = pod_affinity(ZONE, LAUNCHER)
             affinity.pod_anti_affinity = pod_anti_affinity(HOSTNAME).pod_anti_affinity
-        return web_pod(f"g-{number:03}", _spec(self.gpus, affinity, spread), annotations=told)
+        return web_pod(f"g-{number:03}", _spec(self.gpus, affinity, spread), annotations=annotations)
 
     def _check(self, chosen: Sequence[int]) -> None:
         """Hold a placement to the limits of the solver: so that both mean the same gang."""
@@ -156,8 +156,8 @@ class Tied:
             fit = self.free[at] // self.gpus
             model.variable(("worker", at), fit)
             model.variable(("launcher", at), self._launchers)
-            model.limit({("worker", at): 1, ("leaf", leaf): -fit}, most=0)
-            model.limit({("launcher", at): 1, ("leaf", leaf): -1}, most=0)
+            model.limit({("worker", at): 1, ("leaf", leaf): -fit}, upper=0)
+            model.limit({("launcher", at): 1, ("leaf", leaf): -1}, upper=0)
         everywhere = range(len(self.leaf))
         model.limit({("launcher", at): 1 for at in everywhere}, self._launchers, self._launchers)
         workers = self.members - self._launchers
@@ -175,26 +175,26 @@ class Tied:
             domains.setdefault(at if by_node else zone, []).append(at)
         if self.tie.startswith("apart"):
             for inside in domains.values():
-                model.limit({("worker", at): 1 for at in inside}, most=1)
+                model.limit({("worker", at): 1 for at in inside}, upper=1)
             return
         if self.tie.startswith("spread"):
             model.variable("least")
         for domain, inside in domains.items():
             model.variable(("open", domain), 1)
-            model.limit({**{("worker", at): 1 for at in inside}, ("open", domain): -self.members}, most=0)
+            model.limit({**{("worker", at): 1 for at in inside}, ("open", domain): -self.members}, upper=0)
             if self.tie.startswith("spread"):
-                there, far = sum(self.strangers[at] for at in inside), self.members + 2 * len(self.leaf)
+                strangers, far = sum(self.strangers[at] for at in inside), self.members + 2 * len(self.leaf)
                 count: dict[Hashable, float] = {("worker", at): 1 for at in inside}
-                model.limit({**count, "least": -1}, least=-there)
+                model.limit({**count, "least": -1}, least=-strangers)
                 # Only where a member goes: others may have more there as it is.
-                model.limit({**count, "least": -1, ("open", domain): far}, most=self.skew - there + far)
+                model.limit({**count, "least": -1, ("open", domain): far}, upper=self.skew - strangers + far)
             else:
-                model.limit({**{("launcher", at): 1 for at in inside}, ("open", domain): -1}, most=0)
+                model.limit({**{("launcher", at): 1 for at in inside}, ("open", domain): -1}, upper=0)
         if not self.tie.startswith("spread"):
-            model.limit({("open", domain): 1 for domain in domains}, most=1)
+            model.limit({("open", domain): 1 for domain in domains}, upper=1)
         if self._launchers:
             for at in range(len(self.leaf)):
-                model.limit({("worker", at): 1}, most=1)
+                model.limit({("worker", at): 1}, upper=1)
 
 
 def _spec(gpus: int, affinity: Affinity | None = None, spread: Sequence[TopologySpreadConstraint] = ()) -> PodSpec:
@@ -212,9 +212,9 @@ def _gap(instances: int, *, segments: bool) -> Json:
     count: dict[str, Counter[str]] = {tie: Counter() for tie in TIES}
     seconds: list[float] = []
     for seed in range(instances):
-        one = Tied(seed, segments=segments)
-        optimum = one.optimum()
-        planned, took = one.planned()
+        instance = Tied(seed, segments=segments)
+        optimum = instance.optimum()
+        planned, took = instance.planned()
         seconds.append(took)
         if optimum is None:
             assert planned is None
@@ -226,13 +226,13 @@ def _gap(instances: int, *, segments: bool) -> Json:
         else:
             assert planned > optimum, (seed, planned, optimum)
             result = "level_too_wide" if planned[0] > optimum[0] else "leaves_too_many"
-        count[one.tie][result] += 1
+        count[instance.tie][result] += 1
     seconds.sort()
     results = ("impossible", "optimal", "missed", "level_too_wide", "leaves_too_many")
     return {
         "instances": instances,
-        **{name: sum(some[name] for some in count.values()) for name in results},
-        "by_tie": {tie: dict(sorted(some.items())) for tie, some in count.items()},
+        **{name: sum(tally[name] for tally in count.values()) for name in results},
+        "by_tie": {tie: dict(sorted(tally.items())) for tie, tally in count.items()},
         "p50_ms": round(1e3 * seconds[len(seconds) // 2], 1),
         "max_ms": round(1e3 * seconds[-1], 1),
     }

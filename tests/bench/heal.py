@@ -90,10 +90,10 @@ async def _step(
     await breaking.each(nodes, cluster.kill_kubelet)
     await cluster.wait_for(lambda: timeline.down.keys() >= broken.nodes, 60, "the nodes given up")
     done = await breaking.settled(timeline, broken, LONGEST)
-    found = figures(timeline, broken, RecoverySpec().debounce)
+    measured = figures(timeline, broken, RecoverySpec().debounce)
     broken_rules = await breaking.problems(cluster, timeline, gangs)
     return {
-        **found,
+        **measured,
         "settled": done,
         "broken_rules": len(broken_rules),
         "first_broken_rules": broken_rules[:3],

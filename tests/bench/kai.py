@@ -65,10 +65,10 @@ class Release:
 def release() -> Release:
     """Build what is missing, and find the source in the Go module cache."""
     programs = build(modules=["go-kai"])
-    found = subprocess.run(
+    download = subprocess.run(
         ["go", "mod", "download", "-json", MODULE], cwd=HERE / "go-kai", check=True, stdout=subprocess.PIPE
     )
-    module = json.loads(found.stdout)
+    module = json.loads(download.stdout)
     return Release(version=module["Version"], programs=programs, source=Path(module["Dir"]))
 
 

@@ -56,7 +56,7 @@ def status(uid: str, *, runs: bool) -> Json:
     kinds = {"PodReadyToStartContainers": ready, "Initialized": "True", "Ready": ready, "ContainersReady": ready}
     state: Json = {"running": {"startedAt": now}} if runs else {"waiting": {"reason": "ContainerCreating"}}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "imageID": "", "ready": runs, "state": state}
-    found: Json = {
+    pod_status: Json = {
         "phase": "Running" if runs else "Pending",
         "conditions": [{"type": kind, "status": is_so, "lastTransitionTime": now} for kind, is_so in kinds.items()],
         "containerStatuses": [{**container, "restartCount": 0, "started": runs}],
@@ -65,8 +65,8 @@ def status(uid: str, *, runs: bool) -> Json:
     }
     if runs:
         address = f"10.{'.'.join(str(byte) for byte in uid.encode()[:3])}"
-        found |= {"podIP": address, "podIPs": [{"ip": address}]}
-    return found
+        pod_status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    return pod_status
 
 
 def _now() -> str:

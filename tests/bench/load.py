@@ -72,16 +72,16 @@ class Meter:
         (began, cpu_before, io_before), (ended, cpu, io) = self._before, self._now()
         spent, used = ended - began, cpu - cpu_before
         received, sent = io.read_chars - io_before.read_chars, io.write_chars - io_before.write_chars
-        found = {
+        rates = {
             "cpu_cores": round(used / spent, 3),
             "received_mb_per_s": round(received / spent / 1e6, 4),
             "sent_mb_per_s": round(sent / spent / 1e6, 4),
         }
         if decisions:
-            found |= {
+            rates |= {
                 "decisions_per_s": round(decisions / spent, 1),
                 "cpu_ms_per_decision": round(1e3 * used / decisions, 2),
                 "received_bytes_per_decision": round(received / decisions),
                 "sent_bytes_per_decision": round(sent / decisions),
             }
-        return found
+        return rates

@@ -147,5 +147,5 @@ def _taken(work: Callable[[], object]) -> float:
 
 def mean(references: Sequence[Reference]) -> Reference:
     """The mean of some that were measured one after the other."""
-    python = sum(one.python_ns for one in references) / len(references)
-    return Reference(python, sum(one.compiled_ns for one in references) / len(references))
+    python = sum(sample.python_ns for sample in references) / len(references)
+    return Reference(python, sum(sample.compiled_ns for sample in references) / len(references))

@@ -22,12 +22,12 @@ START_SECONDS: Final = 180.0
 
 async def memory() -> Json:
     """Every size in turn, each with a daemon of its own on an embedded API server of its own."""
-    found: Json = {str(nodes): {str(pods): await _one(nodes, pods) for pods in HELD} for nodes in NODES}
-    own = {(nodes, pods): found[str(nodes)][str(pods)]["uss_mb"] for nodes in NODES for pods in HELD}
+    result: Json = {str(nodes): {str(pods): await _one(nodes, pods) for pods in HELD} for nodes in NODES}
+    own = {(nodes, pods): result[str(nodes)][str(pods)]["uss_mb"] for nodes in NODES for pods in HELD}
     (few, *_, many), (none, pods) = NODES, HELD
-    found["kib_per_node"] = round(1024 * (own[many, none] - own[few, none]) / (many - few), 2)
-    found["kib_per_pod"] = round(1024 * (own[many, pods] - own[many, none]) / pods, 2)
-    return found
+    result["kib_per_node"] = round(1024 * (own[many, none] - own[few, none]) / (many - few), 2)
+    result["kib_per_pod"] = round(1024 * (own[many, pods] - own[many, none]) / pods, 2)
+    return result
 
 
 async def _one(nodes: int, pods: int) -> Json:

@@ -27,12 +27,12 @@ class Repacking:
         from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         kinds = self._sets.shape[1]
-        found = milp(
+        solution = milp(
             np.ones(kinds),
             constraints=LinearConstraint(self._sets, counts, np.inf),
             integrality=np.ones(kinds),
             bounds=Bounds(0, np.inf),
         )
-        assert found.status == 0, found.message
-        fewest: float = found.fun
+        assert solution.status == 0, solution.message
+        fewest: float = solution.fun
         return round(fewest)

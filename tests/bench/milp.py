@@ -14,14 +14,14 @@ class Model:
         self._most: list[float] = []
         self._rows: list[tuple[Mapping[Hashable, float], float, float]] = []
 
-    def variable(self, name: Hashable, most: float = inf) -> None:
+    def variable(self, name: Hashable, upper: float = inf) -> None:
         """Add a variable."""
         self._columns[name] = len(self._most)
-        self._most.append(most)
+        self._most.append(upper)
 
-    def limit(self, terms: Mapping[Hashable, float], least: float = -inf, most: float = inf) -> None:
+    def limit(self, terms: Mapping[Hashable, float], least: float = -inf, upper: float = inf) -> None:
         """Keep a sum of factor x variable between two bounds."""
-        self._rows.append((terms, least, most))
+        self._rows.append((terms, least, upper))
 
     def least(self, goal: Mapping[Hashable, float]) -> int | None:
         """Return the least that a sum of factor x variable can be, None where nothing keeps all limits."""
@@ -35,9 +35,9 @@ class Model:
         for name, factor in goal.items():
             costs[self._columns[name]] = factor
         limits = LinearConstraint(table, [low for _, low, _ in self._rows], [high for _, _, high in self._rows])
-        found = milp(costs, constraints=limits, integrality=np.ones(len(costs)), bounds=Bounds(0, self._most))
-        if found.status == 2:
+        solution = milp(costs, constraints=limits, integrality=np.ones(len(costs)), bounds=Bounds(0, self._most))
+        if solution.status == 2:
             return None
-        assert found.status == 0, found.message
-        least: float = found.fun
+        assert solution.status == 0, solution.message
+        least: float = solution.fun
         return round(least)

@@ -35,8 +35,8 @@ class Part:
         """Measure it here."""
         module, _, name = self.work.partition(":")
         function = getattr(importlib.import_module(f"{__package__}.{module}"), name)
-        found: Json = asyncio.run(function()) if inspect.iscoroutinefunction(function) else function()
-        return found
+        figures: Json = asyncio.run(function()) if inspect.iscoroutinefunction(function) else function()
+        return figures
 
     def prepare(self) -> None:
         """Build what it needs, which is no part of what is measured.
@@ -94,8 +94,8 @@ def main(name: str, file: str) -> None:
     """Measure one part here, the reference loops before and after it, and write it down."""
     before = reference()
     figures = PARTS[name].measure()
-    told = {"reference": mean([before, reference()]).told(), "figures": figures}
-    Path(file).write_text(json.dumps(told))
+    result = {"reference": mean([before, reference()]).told(), "figures": figures}
+    Path(file).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Cluster:
         """Try all that wait; nothing that was there before is looked at by the garbage collector meanwhile."""
         with frozen():
             said = self.engine.step(0.0, CLOCK, 1e9)
-        return [one for one in said if isinstance(one, RecordDecision)]
+        return [instruction for instruction in said if isinstance(instruction, RecordDecision)]
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def latency(nodes: int, per_leaf: int, members: int, gangs: int, bandwidth: str 
     """
     cluster = Cluster(nodes, per_leaf, links=links)
     said = filled(cluster, members, gangs, {"topology.scheduler/network-bandwidth": bandwidth} if bandwidth else {})
-    times = quantiles([one.seconds for one in said[1:]])
+    times = quantiles([record.seconds for record in said[1:]])
     return {"nodes": nodes, "leaves": -(-nodes // per_leaf), "gang": members, "placed": _placed(said), **times}
 
 
@@ -155,12 +155,12 @@ def filled(cluster: Cluster, members: int, gangs: int, asks: dict[str, str], nam
 
 
 def _placed(said: Sequence[RecordDecision]) -> int:
-    return sum(one.decision.verdict is Verdict.PLACED for one in said)
+    return sum(record.decision.verdict is Verdict.PLACED for record in said)
 
 
 def accelerators(nodes: int = 5000, gangs: int = 200) -> Json:
     """The same on racks of 18 nodes that are two leaves each: gangs of 16 that ask for one, and that ask for none."""
-    found: Json = {}
+    results: Json = {}
     for name, per_rack, level in (
         ("no_racks", 0, ""),
         ("not_asked", 18, ""),
@@ -169,9 +169,9 @@ def accelerators(nodes: int = 5000, gangs: int = 200) -> Json:
     ):
         asks = {f"topology.scheduler/{level}": "accelerator-domain"} if level else {}
         said = filled(Cluster(nodes, 9, per_rack), 16, gangs, asks)
-        times = quantiles([one.seconds for one in said[1:]])
-        found[name] = {"nodes": nodes, "racks": per_rack and -(-nodes // per_rack), "placed": _placed(said), **times}
-    return found
+        times = quantiles([record.seconds for record in said[1:]])
+        results[name] = {"nodes": nodes, "racks": per_rack and -(-nodes // per_rack), "placed": _placed(said), **times}
+    return results
 
 
 def growth(members: int) -> Json:
@@ -206,7 +206,7 @@ def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64, repeats: int
     cluster.run([number % 2 + 5 for number in range(nodes)])
     for number in range(gangs):
         cluster.gang(f"g{number}", members, 8)
-    assert all(one.decision.verdict is Verdict.UNSCHEDULABLE for one in cluster.decide())
+    assert all(record.decision.verdict is Verdict.UNSCHEDULABLE for record in cluster.decide())
     engine = cluster.engine
     body = objects.pod("", 1, "another")
     seconds = []
@@ -219,7 +219,7 @@ def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64, repeats: int
         began = CLOCK()
         said = engine.step(0.0, CLOCK, 1e9)
         seconds.append((CLOCK() - began) / gangs)
-        assert not any(isinstance(one, RecordDecision) for one in said)
+        assert not any(isinstance(instruction, RecordDecision) for instruction in said)
     ordered = sorted(seconds)
     return {
         "nodes": nodes,

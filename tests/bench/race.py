@@ -119,9 +119,9 @@ async def timed(
     async with running(command) as process:
         binds = await watch
         processes = [process] if helper is None else [process, helper]
-        cpu = sum(sum(one.cpu_times()[:2]) for one in processes)
-        memory = sum(one.memory_info().rss for one in processes)
-        told = await _events_exist(server, len(binds)) if events else None
+        cpu = sum(sum(proc.cpu_times()[:2]) for proc in processes)
+        memory = sum(proc.memory_info().rss for proc in processes)
+        events_after = await _events_exist(server, len(binds)) if events else None
     seconds = binds[-1] - binds[0] if len(binds) > 1 else 0.0
     result: dict[str, Any] = {
         "bound": len(binds),
@@ -134,7 +134,7 @@ async def timed(
         "verifier": await _verified(server, members, complete=len(binds) == wanted),
     }
     if events:
-        result["events_complete_after_s"] = told
+        result["events_complete_after_s"] = events_after
     return result
 
 

@@ -52,16 +52,16 @@ STEPS: Final[Mapping[str, tuple[str, float]]] = {
 
 
 def _races(race: str, tells: str, other: str, named: str, beside: str = "") -> list[Ratio]:
-    found = []
+    ratios = []
     for size in (1000, 5000):
         ours, theirs = f"{race}.{size}.ours", f"{beside or race}.{size}.{other}"
         text = f"{tells} on {size:,} nodes: ours over {named}'s"
         rate, cpu = f"{race}_{size}_over_{other}", f"{race}_{size}_cpu_of_{other}"
-        found += [
+        ratios += [
             Ratio(rate, f"pods a second, {text}", f"{ours}.pods_per_s", f"{theirs}.pods_per_s", "higher", 1.6),
             Ratio(cpu, f"CPU a pod, {text}", f"{ours}.cpu_ms_per_pod", f"{theirs}.cpu_ms_per_pod", "lower", 1.4),
         ]
-    return found
+    return ratios
 
 
 RATIOS: Final = (
@@ -139,21 +139,21 @@ RATIOS: Final = (
 def figure(parts: Mapping[str, Json], path: str) -> float | None:
     """Return a figure by its path, None where it was not measured. A number in a path is a place in a list."""
     name, *keys = path.split(".")
-    found: Any = parts.get(name, {}).get("figures")
+    value: Any = parts.get(name, {}).get("figures")
     for key in keys:
-        if isinstance(found, list):
-            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdecimal() and int(key) < len(value) else None
         else:
-            found = found.get(key) if isinstance(found, dict) else None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+            value = value.get(key) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def ratios_of(parts: Mapping[str, Json]) -> dict[str, float]:
     """Return the ratios that can be told of these parts; one without its figures is left out."""
-    found = {}
+    ratios = {}
     for ratio in RATIOS:
         over = figure(parts, ratio.over)
         by = figure(parts, ratio.by) if ratio.by else 1.0
         if over is not None and by and isfinite(over / by):
-            found[ratio.name] = float(f"{over / by:.4g}")
-    return found
+            ratios[ratio.name] = float(f"{over / by:.4g}")
+    return ratios

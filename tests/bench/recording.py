@@ -53,11 +53,11 @@ def core(gangs: int = 1500, members: int = 4) -> Json:
                 ("audit", [Audit(file)]),
             ]
             for name, listeners in made:
-                found = _work(listeners, gangs, members)
-                best[name] = min(best.get(name, found), found)
+                seconds = _work(listeners, gangs, members)
+                best[name] = min(best.get(name, seconds), seconds)
             writer.close()
             file.close()
-            size = sum(one.size() for one in segments_of(Path(folder) / "record"))
+            size = sum(segment.size() for segment in segments_of(Path(folder) / "record"))
     pods = gangs * members
     result: Json = {"gangs": gangs, "members": members, "record_bytes_per_pod": round(size / pods)}
     for name, (thread, process) in best.items():
@@ -95,11 +95,12 @@ async def served(nodes: int = 1000, pods: int = 4000) -> Json:
         for name, more in flags.items():
             async with cluster(nodes) as (plane, server):
                 await server.create(PODS, (objects.pod(f"p-{i}", 2, objects.OURS) for i in range(pods)))
-                found = await timed(server, pods, [*ours(plane), *more])
+                figures = await timed(server, pods, [*ours(plane), *more])
                 result[name] = {
-                    key: found[key] for key in ("bound", "wanted", "pods_per_s", "cpu_ms_per_pod", "rss_mb", "verifier")
+                    key: figures[key]
+                    for key in ("bound", "wanted", "pods_per_s", "cpu_ms_per_pod", "rss_mb", "verifier")
                 }
-        result["record_mb"] = round(sum(one.size() for one in segments_of(Path(folder) / "record")) / 1e6, 2)
+        result["record_mb"] = round(sum(segment.size() for segment in segments_of(Path(folder) / "record")) / 1e6, 2)
     return result
 
 

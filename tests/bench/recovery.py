@@ -42,16 +42,16 @@ def healing(nodes: int = 1000, failed: int = 8, free: int = 2) -> Json:
     world.now = world.d.now = world.now + 10.0
     began = time.process_time()
     out = world.recovery.step(world.now)
-    for one in out:
-        world.carry_out(one)
+    for instruction in out:
+        world.carry_out(instruction)
     taken = time.process_time() - began
     steps = [taken]
     while any(phase in (None, Phase.PLANNED) for phase in world.phases()):
         began = time.process_time()
         out = world.recovery.step(world.now)
         steps.append(time.process_time() - began)
-        for one in out:
-            world.carry_out(one)
+        for instruction in out:
+            world.carry_out(instruction)
     world.run(5)
     after = world.nodes_of("g")
     moved = [pod for pod, node in where.items() if after.get(pod) != node]
@@ -137,7 +137,7 @@ async def _until(watcher: Watcher, count: int) -> int:
     heard = 0
     async with asyncio.timeout(300):
         while heard < count:
-            heard += sum(isinstance(one, NodeHealth) for one in watcher.take())
+            heard += sum(isinstance(event, NodeHealth) for event in watcher.take())
             await asyncio.sleep(0.005)
     return heard
 
@@ -145,7 +145,9 @@ async def _until(watcher: Watcher, count: int) -> int:
 def _cpu_of_thread() -> float:
     """CPU seconds of the busiest thread but the main one: kopf's, on an otherwise idle process."""
     own = os.getpid()
-    return float(max(one.user_time + one.system_time for one in psutil.Process(own).threads() if one.id != own))
+    return float(
+        max(thread.user_time + thread.system_time for thread in psutil.Process(own).threads() if thread.id != own)
+    )
 
 
 async def recovery() -> Json:

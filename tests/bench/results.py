@@ -42,8 +42,8 @@ class Unusable(Exception):
 def begun() -> Json:
     """Return results without a part."""
     made = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    told = {"schema": SCHEMA, "made": made, "machine": machine.facts()}
-    return {**told, "source": machine.source(), "commit": machine.commit(), "parts": {}, "ratios": {}}
+    header = {"schema": SCHEMA, "made": made, "machine": machine.facts()}
+    return {**header, "source": machine.source(), "commit": machine.commit(), "parts": {}, "ratios": {}}
 
 
 def read(path: Path) -> Json:
@@ -53,14 +53,14 @@ def read(path: Path) -> Json:
         Unusable: there is none, or it is not of this schema.
     """
     try:
-        told = json.loads(path.read_text())
+        results = json.loads(path.read_text())
     except OSError as error:
         raise Unusable(f"{path} can't be read: {error.strerror}") from error
     except ValueError as error:
         raise Unusable(f"{path} is not JSON: {error}") from error
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    if not isinstance(results, dict) or results.get("schema") != SCHEMA:
         raise Unusable(f"{path} is not of schema {SCHEMA}; measure anew: tox -e bench -- --out {path}")
-    return told
+    return results
 
 
 def write(path: Path, results: Json) -> None:
@@ -105,12 +105,12 @@ def measured(part: Part) -> Json:
     try:
         part.prepare()
     except ControlPlaneUnavailable as error:
-        told: Json = {"failed": str(error)}
+        outcome: Json = {"failed": str(error)}
     else:
         before, began = machine.load(), time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            told = _figures(part, Path(folder))
-    return {"seconds": round(time.monotonic() - began, 1), "load": {"begin": before, "end": machine.load()}, **told}
+            outcome = _figures(part, Path(folder))
+    return {"seconds": round(time.monotonic() - began, 1), "load": {"begin": before, "end": machine.load()}, **outcome}
 
 
 def _figures(part: Part, folder: Path) -> Json:
@@ -129,8 +129,8 @@ def _figures(part: Part, folder: Path) -> Json:
             process.wait()
     if code:
         return {"failed": said.read_text()[-_TAIL:].strip() or f"ended with code {code}"}
-    told: Json = json.loads(file.read_text())
-    return told
+    result: Json = json.loads(file.read_text())
+    return result
 
 
 def failures(parts: Mapping[str, Json]) -> list[str]:

@@ -43,7 +43,7 @@ def preemption(nodes: int, victims: int, per_node: int, members: int, gpus: int,
             began = CLOCK()
             said = cluster.engine.step(0.0, CLOCK, 1e9)
             planned.append(CLOCK() - began)
-        evicted = sum(isinstance(one, Preempt) for one in said)
+        evicted = sum(isinstance(instruction, Preempt) for instruction in said)
         assert evicted, "there was room to be made"
     return {
         "nodes": nodes,
@@ -79,7 +79,11 @@ def explanations(nodes: int, per_node: int, members: int, repeats: int = 3) -> J
                 began = CLOCK()
                 said = engine.why.work(0.0, STARTED, CLOCK, SLICE)
                 taken.append(CLOCK() - began)
-                ways = max(ways, sum(one.message.count(") ") for one in said if isinstance(one, EmitEvent)) // members)
+                ways = max(
+                    ways,
+                    sum(instruction.message.count(") ") for instruction in said if isinstance(instruction, EmitEvent))
+                    // members,
+                )
         if repeat:
             totals.append(sum(taken))
             slices += taken

@@ -41,7 +41,7 @@ def _gangs(nodes: int, per_leaf: int, members: int, many: int) -> Callable[[], S
 
         def sample() -> float:
             said = filled(cluster, members, many, {}, f"g{next(taken)}-")
-            return 1e6 * median(one.seconds for one in said)
+            return 1e6 * median(record.seconds for record in said)
 
         return sample
 
@@ -76,21 +76,21 @@ MEASURES: Final = (
 
 def rounds(measures: tuple[Measure, ...] = MEASURES) -> Json:
     """Take samples of each; return by name the fastest in microseconds, and the median in steps of the loop."""
-    found: Json = {}
+    results: Json = {}
     for measure in measures:
         sample = measure.make()
         sample()
         pairs = [_between(sample) for _ in range(measure.rounds)]
         steps = [1e3 * taken / loops.python_ns for taken, loops in pairs]
-        found[measure.name] = {
+        results[measure.name] = {
             "us": round(min(taken for taken, _ in pairs), 1),
             "steps": round(median(steps), 2),
             "spread": round((max(steps) - min(steps)) / median(steps), 2),
         }
-        sys.stderr.write(f"  {measure.name}: {found[measure.name]['us']:,.1f} us\n")
+        sys.stderr.write(f"  {measure.name}: {results[measure.name]['us']:,.1f} us\n")
         del sample
         gc.collect()
-    return found | {"recording": _recording()}
+    return results | {"recording": _recording()}
 
 
 def _between(sample: Sampler) -> tuple[float, Reference]:
@@ -101,5 +101,5 @@ def _between(sample: Sampler) -> tuple[float, Reference]:
 
 def _recording() -> Json:
     """Record and audit log beside nobody, in turn: CPU of the engine's thread a pod."""
-    found = recording.core(300)
-    return {name: found[f"{name}_us_per_pod"] for name in ("nobody", "record", "audit")}
+    costs = recording.core(300)
+    return {name: costs[f"{name}_us_per_pod"] for name in ("nobody", "record", "audit")}

@@ -197,12 +197,12 @@ def _place(engine: Engine, sinks: Json, pods: int) -> Json:
         sink.synced()
     sinks["deviceclasses"].applied([_class(MIG_CLASS)])
     first, first_decisions = _step(engine, sinks, 0, 1)
-    _, some = _step(engine, sinks, 1, pods // 2)
+    _, earlier = _step(engine, sinks, 1, pods // 2)
     sinks["deviceclasses"].applied([_class("another")])
     settled, _ = _step(engine, sinks, 0, 0)
     after_class, [again] = _step(engine, sinks, pods, 1)
     _, others = _step(engine, sinks, pods + 1, pods // 2)
-    warm = sorted([*some, *others])
+    warm = sorted([*earlier, *others])
     return {
         "pods": len(warm) + 2,
         "first_decision_ms": round(first_decisions[0], 1),
@@ -225,10 +225,10 @@ def _step(engine: Engine, sinks: Json, begin: int, count: int) -> tuple[float, l
         began = time.thread_time()
         said = engine.step(now, time.thread_time)
         longest = max(longest, time.thread_time() - began)
-        for one in said:
-            if isinstance(one, RecordDecision):
-                decisions.append(1000 * one.seconds)
-                placed += one.decision.verdict is Verdict.PLACED
+        for instruction in said:
+            if isinstance(instruction, RecordDecision):
+                decisions.append(1000 * instruction.seconds)
+                placed += instruction.decision.verdict is Verdict.PLACED
         if not engine.pending_work:
             if placed == count:
                 break

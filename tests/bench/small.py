@@ -31,8 +31,8 @@ def small_pods(nodes: int, pods: int, scoring: str = "fragmentation", *, sharing
     """A decision on a pod alone, of mixed sizes, while the cluster fills; the first are left out, they load kernels."""
     engine = Engine(load_configuration({"bench": SPEC % scoring}), lambda pod: Lineage())
     listed = [node(number, objects.LEAF) for number in range(nodes)]
-    for one in listed:
-        one.metadata.labels |= SHARING if sharing else {}
+    for listed_node in listed:
+        listed_node.metadata.labels |= SHARING if sharing else {}
     engine.nodes_applied(listed, 0.0)
     draw = random.Random(42)
     waiting = []
@@ -45,7 +45,7 @@ def small_pods(nodes: int, pods: int, scoring: str = "fragmentation", *, sharing
         waiting.append(msgspec.convert(body, Pod))
     engine.pods_applied(waiting, 0.0)
     said = engine.step(0.0, CLOCK, 1e9)
-    seconds = sorted(one.seconds for one in said if isinstance(one, RecordDecision))[:-2]
+    seconds = sorted(instruction.seconds for instruction in said if isinstance(instruction, RecordDecision))[:-2]
     return {"nodes": nodes, "pods": pods, "scoring": scoring, "sharing": sharing, **quantiles(seconds)}
 
 
@@ -69,16 +69,16 @@ def fgd() -> Json:
         raise FileNotFoundError(f"{folder} is not there: set TOPO_DATA to the folder of the data sets")
     cluster, pods = machines(folder), wants(folder, TRACE)
     run(cluster, pods[:50], TRACE, SEED, "fgd")  # loads kernels
-    found: Json = {}
+    results: Json = {}
     kinds = {"ours": ("fragmentation", False), "learned": ("fragmentation", True), "fgd": ("fgd", False)}
     for name, (scoring, learned) in kinds.items():
         began = CLOCK()
         result = run(cluster, pods, TRACE, SEED, scoring, learned=learned)
-        found[name] = {
+        results[name] = {
             "seconds": round(result.seconds, 2),
             "cpu_s_with_its_nodes": round(CLOCK() - began, 2),
             "decisions": result.arrived,
             "placed": result.placed,
             "allocated_percent": round(result.allocated, 2),
         }
-    return {"trace": TRACE, "seed": SEED, "published_percent": PUBLISHED[TRACE], **found}
+    return {"trace": TRACE, "seed": SEED, "published_percent": PUBLISHED[TRACE], **results}

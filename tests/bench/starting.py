@@ -23,15 +23,15 @@ def fabric(nodes: int = 10_000, changes: int = 200) -> Json:
     listed = [node(number, objects.LEAF) for number in range(nodes)]
     engine = Cluster(0, objects.LEAF).engine
 
-    def taken(some: list[Node]) -> float:
+    def taken(batch: list[Node]) -> float:
         began = CLOCK()
-        engine.nodes_applied(some, 0.0)
+        engine.nodes_applied(batch, 0.0)
         _ = engine.world.layout
         return CLOCK() - began
 
     first = taken(listed)
-    for one in listed:
-        one.metadata.labels = {**one.metadata.labels, "changed": "yes"}
+    for listed_node in listed:
+        listed_node.metadata.labels = {**listed_node.metadata.labels, "changed": "yes"}
     again = taken(listed)
     singles = []
     for number in range(changes):

@@ -99,16 +99,16 @@ def _cell(value: Any) -> str:
 
 def _figures(parts: Mapping[str, Json], name: str, *keys: str) -> Any:
     """Return what a part measured below some keys, an empty dict where it did not."""
-    found: Any = parts.get(name, {}).get("figures", {})
+    value: Any = parts.get(name, {}).get("figures", {})
     for key in keys:
-        found = found.get(key, {})
-    return found
+        value = value.get(key, {})
+    return value
 
 
 def _machine(results: Json) -> str:
     machine, parts = results["machine"], results["parts"]
     loops = [part["reference"] for part in parts.values() if "reference" in part]
-    python, compiled = ([one[key] for one in loops] for key in ("python_ns", "compiled_ns"))
+    python, compiled = ([loop[key] for loop in loops] for key in ("python_ns", "compiled_ns"))
     loads = [part["load"] for part in parts.values()]
     lines = [
         f"Measured {results['made'][:10]} on {machine['cpus']} CPUs ({machine['model']}, {machine['machine']}), "
@@ -116,8 +116,10 @@ def _machine(results: Json) -> str:
         f"Code: commit {results.get('commit') or 'not recorded'}, digest of `topo_scheduler` {results['source']}.",
     ]
     if loads:
-        most = max(max(one.values()) for one in loads)
-        lines.append(f"Load average {loads[0]['begin']} at the begin, {loads[-1]['end']} at the end, {most} at most.")
+        highest = max(max(load.values()) for load in loads)
+        lines.append(
+            f"Load average {loads[0]['begin']} at the begin, {loads[-1]['end']} at the end, {highest} at most."
+        )
     if loops:
         lines.append(
             f"A step of the reference loop in Python took {min(python):.0f} to {max(python):.0f} ns, of the compiled "
@@ -132,13 +134,13 @@ def _machine(results: Json) -> str:
 
 def _promises(parts: Mapping[str, Json]) -> Rows:
     yield "what", "promised", "measured", "kept"
-    for one in PROMISES:
-        found = one.measured(parts)
-        if found is None:
-            yield one.tells, one.promised, "not measured", ""
+    for promise in PROMISES:
+        figure = promise.measured(parts)
+        if figure is None:
+            yield promise.tells, promise.promised, "not measured", ""
         else:
-            measured = "; ".join(filter(None, (one.told(found), one.remark(parts))))
-            yield one.tells, one.promised, measured, one.kept(found)
+            measured = "; ".join(filter(None, (promise.told(figure), promise.remark(parts))))
+            yield promise.tells, promise.promised, measured, promise.kept(figure)
     recorded = recorded_figures()
     settled = (*SETTLED_ELSEWHERE, *reservation_promises(recorded), *reliability_promises(recorded))
     for other in (*settled, *device_promises(recorded)):
@@ -176,13 +178,13 @@ def _races(parts: Mapping[str, Json]) -> Rows:
             for key, contestant in _CONTESTANTS.items():
                 if key not in race:
                     continue
-                one = race[key]
-                rate, version = one["pods_per_s"], one.get("version", "").lstrip("v")
+                result = race[key]
+                rate, version = result["pods_per_s"], result.get("version", "").lstrip("v")
                 times = f"{ours / rate:.3g} x" if ours and rate and key != "ours" else None
                 yield (
-                    *(tells, race["nodes"], f"{contestant} {version}".strip(), one["bound"], rate, times),
-                    *(one["cpu_ms_per_pod"], one["rss_mb"], one["first_bind_after_s"]),
-                    one["verifier"]["correct_percent"],
+                    *(tells, race["nodes"], f"{contestant} {version}".strip(), result["bound"], rate, times),
+                    *(result["cpu_ms_per_pod"], result["rss_mb"], result["first_bind_after_s"]),
+                    result["verifier"]["correct_percent"],
                 )
 
 
@@ -199,58 +201,58 @@ def _decisions(parts: Mapping[str, Json]) -> Rows:
         ("8", figures["gang_of_8"]),
         ("64", figures["growth"]["gang_of_64"]),
     ):
-        for one in rows.values():
-            yield f"gang of {size}, leaves of 16", one["nodes"], *(one[key] for key in _PERCENTILES)
+        for timings in rows.values():
+            yield f"gang of {size}, leaves of 16", timings["nodes"], *(timings[key] for key in _PERCENTILES)
     targets = figures["targets"]
-    for tells, one in (
+    for tells, timings in (
         ("gang of 4, leaves of 100", targets["gang_of_4"]),
         ("gang of 1,000 in 100 segments, leaves of 10", targets["gang_in_segments"]),
         ("the same, each segment with a launcher without GPU", figures["mixed_segments"]),
         ("gang of 64 without room, looked at again", targets["recheck"]),
     ):
-        yield tells, one["nodes"], *(one.get(key) for key in _PERCENTILES)
+        yield tells, timings["nodes"], *(timings.get(key) for key in _PERCENTILES)
     links = {"no_links": "links unknown", "not_asked": "links known, not asked for", "asked": "asks for 100 Gb/s"}
     for gang, ways in figures["bandwidth"].items():
-        for way, one in ways.items():
-            yield f"{gang.replace('_', ' ')}, {links[way]}", one["nodes"], *(one[key] for key in _PERCENTILES)
+        for way, timings in ways.items():
+            yield f"{gang.replace('_', ' ')}, {links[way]}", timings["nodes"], *(timings[key] for key in _PERCENTILES)
     racks = {
         "no_racks": "no racks",
         "not_asked": "racks not asked for",
         "required": "one rack",
         "preferred": "one rack preferred",
     }
-    for way, one in figures["accelerators"].items():
-        yield f"gang of 16, leaves of nine, {racks[way]}", one["nodes"], *(one[key] for key in _PERCENTILES)
+    for way, timings in figures["accelerators"].items():
+        yield f"gang of 16, leaves of nine, {racks[way]}", timings["nodes"], *(timings[key] for key in _PERCENTILES)
 
 
 def _alone(parts: Mapping[str, Json]) -> Rows:
     yield "pods alone, while the cluster fills", "nodes", "median µs", "99th percentile µs", "most µs"
-    told = {
+    labels = {
         "whole": "whole GPUs, our score",
         "scoring_off": "whole GPUs, scoring off",
         "shares": "some ask for shares of a GPU",
     }
-    for name, one in _figures(parts, "alone").items():
-        yield told[name], one["nodes"], *(one[key] for key in _PERCENTILES)
+    for name, timings in _figures(parts, "alone").items():
+        yield labels[name], timings["nodes"], *(timings[key] for key in _PERCENTILES)
 
 
 def _no_room(parts: Mapping[str, Json]) -> Rows:
     yield "what", "nodes", "pods that run", "CPU ms", "longest part or step, ms"
-    for one in _figures(parts, "roomless", "preemption"):
-        what = f"choice of victims for {_gang(one['gang'])} of {one['gpus_each']} GPUs: {one['victims']} pods"
-        yield what, one["nodes"], one["candidates"], one["p50_ms"], None
-    for one in _figures(parts, "roomless", "explanations").values():
-        what = f"why a gang of {one['gang']} waits, and what would help"
-        yield what, one["nodes"], one["pods"], one["p50_ms"], one["slice_max_ms"]
+    for case in _figures(parts, "roomless", "preemption"):
+        what = f"choice of victims for {_gang(case['gang'])} of {case['gpus_each']} GPUs: {case['victims']} pods"
+        yield what, case["nodes"], case["candidates"], case["p50_ms"], None
+    for case in _figures(parts, "roomless", "explanations").values():
+        what = f"why a gang of {case['gang']} waits, and what would help"
+        yield what, case["nodes"], case["pods"], case["p50_ms"], case["slice_max_ms"]
     for key, what in (
         ("reservation", "nodes are held for a gang of 16"),
         ("moves", "moves that make room for a gang of 16"),
     ):
-        for one in _figures(parts, "waiting", key).values():
-            yield what, one["nodes"], one["pods"], one["cpu_ms"], one["step_max_cpu_ms"]
-    for one in _figures(parts, "waiting", "backlog").values():
-        what = f"each second of a backlog of {one['gangs']:,} gangs, a pod ends in it"
-        yield what, one["nodes"], one["nodes"], one["cpu_ms_per_second"], None
+        for case in _figures(parts, "waiting", key).values():
+            yield what, case["nodes"], case["pods"], case["cpu_ms"], case["step_max_cpu_ms"]
+    for case in _figures(parts, "waiting", "backlog").values():
+        what = f"each second of a backlog of {case['gangs']:,} gangs, a pod ends in it"
+        yield what, case["nodes"], case["nodes"], case["cpu_ms_per_second"], None
 
 
 def _gang(members: int) -> str:
@@ -259,13 +261,13 @@ def _gang(members: int) -> str:
 
 def _fgd(parts: Mapping[str, Json]) -> Rows:
     yield "score", "seconds", "CPU s, nodes included", "decisions", "GPUs allocated %", "published %"
-    told = {"ours": "ours", "learned": "ours, typical pods learned", "fgd": "the published one"}
+    labels = {"ours": "ours", "learned": "ours, typical pods learned", "fgd": "the published one"}
     figures = _figures(parts, "fgd")
-    for name, tells in told.items():
+    for name, tells in labels.items():
         if name in figures:
-            one = figures[name]
-            spent, share = (one["seconds"], one["cpu_s_with_its_nodes"]), f"{one['allocated_percent']:.2f}"
-            yield tells, *spent, one["decisions"], share, f"{figures['published_percent']:.2f}"
+            run = figures[name]
+            spent, share = (run["seconds"], run["cpu_s_with_its_nodes"]), f"{run['allocated_percent']:.2f}"
+            yield tells, *spent, run["decisions"], share, f"{figures['published_percent']:.2f}"
 
 
 def _memory(parts: Mapping[str, Json]) -> Rows:
@@ -280,9 +282,9 @@ def _memory(parts: Mapping[str, Json]) -> Rows:
     )
     figures = _figures(parts, "memory")
     for by_pods in figures.values():
-        for one in by_pods.values() if isinstance(by_pods, dict) else ():
-            sizes = (one["uss_mb"], one["rss_mb"], one["peak_rss_mb"])
-            yield one["nodes"], one["pods"], *sizes, one["first_bind_after_s"], one["cpu_s"]
+        for sample in by_pods.values() if isinstance(by_pods, dict) else ():
+            sizes = (sample["uss_mb"], sample["rss_mb"], sample["peak_rss_mb"])
+            yield sample["nodes"], sample["pods"], *sizes, sample["first_bind_after_s"], sample["cpu_s"]
     if figures:
         yield "each", "", f"{figures['kib_per_node']} KiB", "", "", "", ""
         yield "", "each", f"{figures['kib_per_pod']} KiB", "", "", "", ""
@@ -295,10 +297,10 @@ def _load(parts: Mapping[str, Json]) -> Rows:
         return
     where = f"{figures['nodes']:,} nodes, {figures['pods_bound_before']:,} pods, {figures['rss_mb_after_load']:.0f} MiB"
     for key in ("at_rest", "at_work"):
-        one = figures[key]
-        what = f"{where}, " + (f"{one['decisions_per_s']:.0f} decisions a second" if key == "at_work" else "at rest")
-        rates = (one["cpu_cores"], one["received_mb_per_s"], one["sent_mb_per_s"])
-        yield what, *rates, one.get("received_bytes_per_decision"), one.get("sent_bytes_per_decision")
+        load = figures[key]
+        what = f"{where}, " + (f"{load['decisions_per_s']:.0f} decisions a second" if key == "at_work" else "at rest")
+        rates = (load["cpu_cores"], load["received_mb_per_s"], load["sent_mb_per_s"])
+        yield what, *rates, load.get("received_bytes_per_decision"), load.get("sent_bytes_per_decision")
 
 
 def _records(parts: Mapping[str, Json]) -> Rows:
@@ -337,8 +339,8 @@ def _starting(parts: Mapping[str, Json]) -> Rows:
     yield f"a first list of {nodes['nodes']:,} nodes, decoded", f"{nodes['first_list_ms']} ms"
     yield "the same list, every node changed", f"{nodes['relist_all_changed_ms']} ms"
     yield "one node's changed labels: median, 99th percentile", _pair(nodes["one_change"])
-    for size, one in figures["fragmentation"].items():
-        yield f"fragmentation of {int(size):,} nodes: median, 99th percentile", _pair(one)
+    for size, timings in figures["fragmentation"].items():
+        yield f"fragmentation of {int(size):,} nodes: median, 99th percentile", _pair(timings)
 
 
 def _takeover(parts: Mapping[str, Json]) -> Rows:
@@ -349,8 +351,8 @@ def _takeover(parts: Mapping[str, Json]) -> Rows:
             yield what, figures["nodes"], figures[key]["min_s"], figures[key]["max_s"]
 
 
-def _pair(one: Json) -> str:
-    return f"{one['p50_us'] / 1e3:.3g} ms, {one['p99_us'] / 1e3:.3g} ms"
+def _pair(timings: Json) -> str:
+    return f"{timings['p50_us'] / 1e3:.3g} ms, {timings['p99_us'] / 1e3:.3g} ms"
 
 
 def _recovery(parts: Mapping[str, Json]) -> Rows:
@@ -358,10 +360,10 @@ def _recovery(parts: Mapping[str, Json]) -> Rows:
     figures = _figures(parts, "recovery")
     if not figures:
         return
-    for one in figures["healing"].values():
-        what = f"{one['failed_nodes']} of {one['nodes']} nodes fail"
-        yield f"{what}: CPU until every lost pod has a reservation", f"{one['cpu_s_until_all_seats_are_held']} s"
-        yield f"{what}: pods moved, pods lost", f"{one['moved_pods']}, {one['lower_bound']}"
+    for failure in figures["healing"].values():
+        what = f"{failure['failed_nodes']} of {failure['nodes']} nodes fail"
+        yield f"{what}: CPU until every lost pod has a reservation", f"{failure['cpu_s_until_all_seats_are_held']} s"
+        yield f"{what}: pods moved, pods lost", f"{failure['moved_pods']}, {failure['lower_bound']}"
     thread = figures["watching"]
     yield f"kopf's thread on {thread['nodes']:,} nodes: CPU until all are listed", f"{thread['thread_cpu_s']} s"
     yield "its memory, with what is imported for it", f"{thread['memory_mb_with_import_and_lists']} MiB"
@@ -387,35 +389,35 @@ def _healing(parts: Mapping[str, Json]) -> Rows:
         yield from _healing_steps(_figures(parts, part), {name: f"{lead}{what}" for name, what in steps.items()})
 
 
-def _healing_steps(figures: Json, told: Mapping[str, str]) -> Rows:
-    for name in (one for one in told if one in figures):
-        one = figures[name]
-        times = one["s_from_not_ready"]
+def _healing_steps(figures: Json, labels: Mapping[str, str]) -> Rows:
+    for name in (key for key in labels if key in figures):
+        step = figures[name]
+        times = step["s_from_not_ready"]
         yield (
-            *(told[name], one["pods_on_them"], one["moved_pods"], one["gangs_hit"], one["gangs_whole_again"]),
-            *(one["gangs_that_wait_for_room"], one["seen_after_s"], one["to_plan_s"]),
+            *(labels[name], step["pods_on_them"], step["moved_pods"], step["gangs_hit"], step["gangs_whole_again"]),
+            *(step["gangs_that_wait_for_room"], step["seen_after_s"], step["to_plan_s"]),
             *(times.get("last_replacement_bound"), times.get("last_bound_less_the_job_controller")),
         )
 
 
 def _gap(parts: Mapping[str, Json]) -> Rows:
     yield "gangs", "tried", "no place", "as well as can be", "more leaves", "a wider level", "missed", "median ms"
-    told = {
+    labels = {
         "mixed": "of different pods",
         "mixed_in_segments": "of different pods, in segments",
         "tied": "tied to each other",
         "tied_in_segments": "tied to each other, in segments",
     }
-    for name, one in _figures(parts, "gap").items():
+    for name, counts in _figures(parts, "gap").items():
         results = ("impossible", "optimal", "leaves_too_many", "level_too_wide", "missed")
-        yield told[name], one["instances"], *(one[key] for key in results), one["p50_ms"]
+        yield labels[name], counts["instances"], *(counts[key] for key in results), counts["p50_ms"]
 
 
 def _ratios(ratios: Mapping[str, float]) -> Rows:
     yield "ratio", "value", "better is", "worse by more fails", "of what"
-    for one in RATIOS:
-        if one.name in ratios:
-            yield f"`{one.name}`", f"{ratios[one.name]:,.4g}", one.better, f"x {one.allowed:g}", one.tells
+    for ratio in RATIOS:
+        if ratio.name in ratios:
+            yield f"`{ratio.name}`", f"{ratios[ratio.name]:,.4g}", ratio.better, f"x {ratio.allowed:g}", ratio.tells
 
 
 def _took(parts: Mapping[str, Json]) -> Rows:

@@ -31,7 +31,7 @@ async def takeover(leaves: int = LEAVES, rounds: int = ROUNDS) -> Json:
         "lease_duration_s": election.lease_duration,
         "first_bind": _spread(starts),
         "after_sigkill": _spread(crashes),
-        "after_sigkill_beyond_lease": _spread([one - election.lease_duration for one in crashes]),
+        "after_sigkill_beyond_lease": _spread([seconds - election.lease_duration for seconds in crashes]),
         "broken_rules": len(problems),
         "first_broken_rules": problems[:3],
     }

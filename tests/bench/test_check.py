@@ -85,9 +85,9 @@ def _moved(ratio: Ratio, by: float) -> dict[str, float]:
 @pytest.mark.parametrize("ratio", RATIOS, ids=lambda ratio: ratio.name)
 def test_a_regression_fails_and_is_named(ratio: Ratio, checked: Checked, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(synthetic_parts(_moved(ratio, 1.01 * ratio.allowed))) == 1
-    told = capsys.readouterr()
-    assert f"{ratio.name} " in "".join(line for line in told.out.splitlines() if line.endswith("WORSE"))
-    assert "tox -e bench -- --accept" in told.err
+    output = capsys.readouterr()
+    assert f"{ratio.name} " in "".join(line for line in output.out.splitlines() if line.endswith("WORSE"))
+    assert "tox -e bench -- --accept" in output.err
 
 
 @pytest.mark.parametrize("ratio", RATIOS, ids=lambda ratio: ratio.name)
@@ -127,9 +127,9 @@ def test_a_part_that_failed_or_is_not_there_fails(checked: Checked, capsys: pyte
 def test_a_ratio_that_the_baseline_lacks_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     baseline, run = tmp_path / "baseline.json", tmp_path / "run.json"
     write_baseline(synthetic_run(synthetic_parts()), baseline)
-    told = json.loads(baseline.read_text())
-    del told["ratios"]["recheck"]
-    baseline.write_text(json.dumps(told))
+    document = json.loads(baseline.read_text())
+    del document["ratios"]["recheck"]
+    baseline.write_text(json.dumps(document))
     write(run, synthetic_run(synthetic_parts()))
     assert main(["--from", str(run), "--baseline", str(baseline)]) == 1
     assert "NOT IN THE BASELINE" in capsys.readouterr().out
@@ -203,14 +203,14 @@ def test_what_is_worse_twice_fails(
 
 
 def test_the_baseline_is_of_these_ratios_and_has_all_that_are_looked_at_by_default() -> None:
-    found = {name: (one.better, one.allowed) for name, one in read_baseline(BASELINE).items()}
-    assert found.items() <= {one.name: (one.better, one.allowed) for one in RATIOS}.items()
-    assert {one.name for one in of_parts(CHECKED)} <= found.keys()
+    committed = {name: (ratio.better, ratio.allowed) for name, ratio in read_baseline(BASELINE).items()}
+    assert committed.items() <= {ratio.name: (ratio.better, ratio.allowed) for ratio in RATIOS}.items()
+    assert {ratio.name for ratio in of_parts(CHECKED)} <= committed.keys()
 
 
 def test_names_of_ratios_are_their_own_and_their_parts_exist() -> None:
-    assert len({one.name for one in RATIOS}) == len(RATIOS)
-    assert set().union(*(one.parts for one in RATIOS)) <= PARTS.keys()
+    assert len({ratio.name for ratio in RATIOS}) == len(RATIOS)
+    assert set().union(*(ratio.parts for ratio in RATIOS)) <= PARTS.keys()
     assert of_parts(CHECKED)
 
 

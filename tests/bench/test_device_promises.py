@@ -67,7 +67,7 @@ def test_verdicts_follow_the_figures(run: str, keys: tuple[str, ...], kept: floa
     ],
 )
 def test_promises_on_claims_and_slices_follow_their_parts(path: str, figures: Json, value: float, kept: bool) -> None:
-    (promise,) = [one for one in PROMISES if one.path == path]
+    (promise,) = [candidate for candidate in PROMISES if candidate.path == path]
     name = path.partition(".")[0]
     of_part = {name: {"figures": {"nodes": 5000, "devices": 1_040_000, **figures}}}
     assert promise.measured(of_part) == pytest.approx(value, rel=1e-3)

@@ -27,28 +27,28 @@ def test_what_a_part_measures_exists(part: Part) -> None:
 
 
 def test_a_part_that_raises_has_failed_and_says_why() -> None:
-    told = measured(Part("no such part", "", "nowhere:nothing"))
-    assert "KeyError: 'no such part'" in told["failed"]
-    assert told["seconds"] >= 0
+    result = measured(Part("no such part", "", "nowhere:nothing"))
+    assert "KeyError: 'no such part'" in result["failed"]
+    assert result["seconds"] >= 0
 
 
 def test_a_part_that_takes_too_long_has_failed_and_is_ended() -> None:
-    told = measured(replace(PARTS["rounds"], limit=1))
-    assert told["failed"] == "not done after 1 s"
+    result = measured(replace(PARTS["rounds"], limit=1))
+    assert result["failed"] == "not done after 1 s"
 
 
 def test_one_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stands_in(part: Part) -> Json:
-        told: Json = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}}
-        return {**told, "failed": "broken"} if part.name == "fgd" else synthetic_parts()[part.name]
+        result: Json = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}}
+        return {**result, "failed": "broken"} if part.name == "fgd" else synthetic_parts()[part.name]
 
     monkeypatch.setattr(results, "measured", stands_in)
     out = tmp_path / "folder" / "bench.json"
     assert main(["fgd", "rounds", "gap", "--out", str(out)]) == 1
-    found = read(out)
-    assert list(found["parts"]) == ["rounds", "fgd", "gap"]
-    assert failures(found["parts"]) == ["fgd"]
-    assert "recheck" in found["ratios"]
+    run = read(out)
+    assert list(run["parts"]) == ["rounds", "fgd", "gap"]
+    assert failures(run["parts"]) == ["fgd"]
+    assert "recheck" in run["ratios"]
     assert main(["memory", "--add", "--out", str(out)]) == 1, "what failed is still there"
     assert list(read(out)["parts"]) == ["rounds", "fgd", "gap", "memory"]
     assert main(["memory", "--out", str(out)]) == 0
@@ -58,11 +58,11 @@ def test_one_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("key", "what"), [("machine", "another machine"), ("source", "other code")])
 def test_figures_of_other_machines_and_other_code_are_not_added_to(tmp_path: Path, key: str, what: str) -> None:
     path = tmp_path / "bench.json"
-    told = begun()
-    write(path, told)
-    assert to_add_to(path)["source"] == told["source"]
-    told[key] = {**told["machine"], "where": "elsewhere"} if key == "machine" else "0123"
-    write(path, told)
+    run = begun()
+    write(path, run)
+    assert to_add_to(path)["source"] == run["source"]
+    run[key] = {**run["machine"], "where": "elsewhere"} if key == "machine" else "0123"
+    write(path, run)
     with pytest.raises(Unusable, match=what):
         to_add_to(path)
     before = path.read_text()
@@ -81,10 +81,10 @@ def test_a_run_names_the_commit_that_it_measured(monkeypatch: pytest.MonkeyPatch
     git("init", "-q")
     git("add", "code.py")
     git("commit", "-q", "-m", "first")
-    told = begun()["commit"]
-    assert re.fullmatch("[0-9a-f]{12}", told)
+    commit = begun()["commit"]
+    assert re.fullmatch("[0-9a-f]{12}", commit)
     file.write_text("2")
-    assert begun()["commit"] == f"{told}, changed"
+    assert begun()["commit"] == f"{commit}, changed"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])
@@ -106,7 +106,7 @@ def test_a_run_is_json_to_the_last(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     write(path, begun())
     assert json.loads(path.read_text()) == read(path)
-    assert [one.name for one in tmp_path.iterdir()] == ["bench.json"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bench.json"]
 
 
 async def test_events_that_do_not_come_in_time_break_their_promise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,9 @@ def test_ratios_and_promises_are_those_of_the_parts_that_were_measured(kept: Jso
     assert parts.keys() <= PARTS.keys()
     assert not failures(parts)
     assert kept["ratios"] == ratios_of(parts)
-    assert {one.name for one in of_parts(parts)} == kept["ratios"].keys()
-    for one in RATIOS:
-        assert (f"| `{one.name}` |" in text) == (one.name in kept["ratios"])
+    assert {part_ratio.name for part_ratio in of_parts(parts)} == kept["ratios"].keys()
+    for ratio in RATIOS:
+        assert (f"| `{ratio.name}` |" in text) == (ratio.name in kept["ratios"])
     for promise in PROMISES:
         (row,) = re.findall(rf"^\| {re.escape(promise.tells)} \|.*$", text, re.MULTILINE)
         assert (promise.measured(parts) is None) == ("| not measured |" in row)
@@ -41,8 +41,8 @@ def test_ratios_and_promises_are_those_of_the_parts_that_were_measured(kept: Jso
 
 def test_what_was_not_measured_is_told(kept: Json) -> None:
     text = page(kept)
-    told = re.search(r"\*\*Not measured in this run: (.*)\.\*\*", text)
-    assert set(told[1].split(", ") if told else ()) == PARTS.keys() - kept["parts"].keys()
+    match = re.search(r"\*\*Not measured in this run: (.*)\.\*\*", text)
+    assert set(match[1].split(", ") if match else ()) == PARTS.keys() - kept["parts"].keys()
     cells = [cell.strip() for line in text.splitlines() if line.startswith("|") for cell in line.split("|")]
     assert not {"None", "nan"} & set(cells)
 
@@ -70,13 +70,13 @@ def test_starts_and_takeovers_have_promises_with_their_verdicts(kept: Json) -> N
 def _numbers(name: str, *rows: str) -> list[list[float]]:
     """Return the numbers in the cells of the rows of a page that begin so, the first cell excluded."""
     lines = (REFERENCE / name).read_text(encoding="utf-8").splitlines()
-    found = [
+    numbers = [
         [float(number) for cell in line.split("|")[2:] for number in re.findall(r"(?<![\w.])\d[\d.]*", cell)]
         for line in lines
         if line.startswith(tuple(f"| {row}" for row in rows))
     ]
-    assert len(found) >= len(rows), (name, rows)
-    return found
+    assert len(numbers) >= len(rows), (name, rows)
+    return numbers
 
 
 LISTS = (
@@ -98,18 +98,22 @@ def test_what_other_pages_say_of_promises_is_what_they_say() -> None:
     killed = _numbers(reliability, "the leader is killed |", "the API server is killed |")
     webhooks = _numbers(reliability, "a webhook rejects one member |", "a webhook hangs on one member |")
     simulated = {
-        one: abs(_numbers("measurements-simulation.md", f"`{one}` |")[0][4] - published)
-        for one in LISTS
-        for published in (_numbers("measurements-simulation.md", f"`{one}` |")[0][5],)
+        trace: abs(_numbers("measurements-simulation.md", f"`{trace}` |")[0][4] - published)
+        for trace in LISTS
+        for published in (_numbers("measurements-simulation.md", f"`{trace}` |")[0][5],)
     }
-    here = {one: row[2] - row[3] for one in LISTS for row in _numbers("measurements-fgd.md", f"{one} |")}
-    far, farther = (max(differences, key=lambda one: abs(differences[one])) for differences in (simulated, here))
-    gangs = [one for one in reliability_promises(recorded_figures()) if one.page.endswith("#partially-bound-gangs")]
-    assert [(one.measured, one.kept) for one in gangs] == [
+    here = {trace: row[2] - row[3] for trace in LISTS for row in _numbers("measurements-fgd.md", f"{trace} |")}
+    far, farther = (max(differences, key=lambda trace: abs(differences[trace])) for differences in (simulated, here))
+    gangs = [
+        promise
+        for promise in reliability_promises(recorded_figures())
+        if promise.page.endswith("#partially-bound-gangs")
+    ]
+    assert [(promise.measured, promise.kept) for promise in gangs] == [
         (f"{max(map(max, killed)):g} s", max(map(max, killed)) <= 5),
         (f"{max(map(max, webhooks)):g} s", max(map(max, webhooks)) <= 5),
     ]
-    assert [(one.measured, one.kept) for one in SETTLED_ELSEWHERE] == [
+    assert [(promise.measured, promise.kept) for promise in SETTLED_ELSEWHERE] == [
         (f"{max(refused) / 50:g} %", max(refused) / 50 <= 0.1),
         (f"{simulated[far]:.2f} (`{far}`)", simulated[far] <= 0.3),
         (f"{abs(here[farther]):.2f} (`{farther}`)", abs(here[farther]) <= 0.3),
@@ -119,12 +123,12 @@ def test_what_other_pages_say_of_promises_is_what_they_say() -> None:
 def test_promises_settled_elsewhere_have_rows_with_their_verdicts(kept: Json) -> None:
     text = page(kept)
     recorded = recorded_figures()
-    for one in (*SETTLED_ELSEWHERE, *reservation_promises(recorded), *reliability_promises(recorded)):
-        (row,) = re.findall(rf"^\| {re.escape(one.tells)} \|.*$", text, re.MULTILINE)
-        name, _, anchor = one.page.partition("#")
+    for promise in (*SETTLED_ELSEWHERE, *reservation_promises(recorded), *reliability_promises(recorded)):
+        (row,) = re.findall(rf"^\| {re.escape(promise.tells)} \|.*$", text, re.MULTILINE)
+        name, _, anchor = promise.page.partition("#")
         headings = re.findall(r"^#+ (.*)$", (REFERENCE / name).read_text(encoding="utf-8"), re.MULTILINE)
         assert not anchor or anchor in {heading.lower().replace(",", "").replace(" ", "-") for heading in headings}
-        assert row.endswith(f"| [{one.measured}]({one.page}) | {'yes' if one.kept else '**no**'} |")
+        assert row.endswith(f"| [{promise.measured}]({promise.page}) | {'yes' if promise.kept else '**no**'} |")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_verdicts_on_reservations_follow_the_streams() -> None:
     ],
 )
 def test_each_figure_that_was_promised_has_its_verdict(path: str, kept_at: float, missed_at: float, kept: Json) -> None:
-    (promise,) = [one for one in PROMISES if one.path == path]
+    (promise,) = [candidate for candidate in PROMISES if candidate.path == path]
     part, *keys, last = path.split(".")
     at = kept["parts"][part]["figures"]
     for key in keys:
@@ -192,14 +196,14 @@ def test_each_figure_that_was_promised_has_its_verdict(path: str, kept_at: float
 
 
 def test_victims_of_other_candidates_are_not_those_promised(kept: Json) -> None:
-    (promise,) = [one for one in PROMISES if one.path == "roomless.preemption.1.max_ms"]
+    (promise,) = [candidate for candidate in PROMISES if candidate.path == "roomless.preemption.1.max_ms"]
     kept["parts"]["roomless"]["figures"]["preemption"].insert(0, {"nodes": 200, "candidates": 70, "max_ms": 1.0})
     kept["parts"]["roomless"]["figures"]["preemption"][1]["candidates"] = 699
     assert promise.measured(kept["parts"]) is None
 
 
 @pytest.mark.parametrize(
-    ("at_least", "measured", "told"),
+    ("at_least", "measured", "shown"),
     [
         (True, 2.998, "2.998 times"),
         (True, 3.0, "3 times"),
@@ -210,10 +214,12 @@ def test_victims_of_other_candidates_are_not_those_promised(kept: Json) -> None:
         (False, 3.0, "3 times"),
     ],
 )
-def test_no_figure_is_rounded_to_the_other_side_of_what_is_promised(at_least: bool, measured: float, told: str) -> None:
+def test_no_figure_is_rounded_to_the_other_side_of_what_is_promised(
+    at_least: bool, measured: float, shown: str
+) -> None:
     promise = Promise("pods", "x", 3, "times", at_least=at_least)
-    assert promise.told(measured) == told
-    assert promise.kept(float(told.removesuffix(" times"))) == promise.kept(measured)
+    assert promise.told(measured) == shown
+    assert promise.kept(float(shown.removesuffix(" times"))) == promise.kept(measured)
 
 
 def test_gangs_that_stayed_without_room_are_told_beside_the_time_of_the_others(kept: Json) -> None:
@@ -229,7 +235,7 @@ def test_gangs_that_stayed_without_room_are_told_beside_the_time_of_the_others(k
 def test_a_load_that_was_not_reached_is_not_measured(statuses: int, rate: float, measured: bool) -> None:
     at_work = {"cpu_cores": 0.2, "decisions_per_s": rate}
     figures = {"statuses_of_pods_written": statuses, "at_work": at_work}
-    (promise,) = [one for one in PROMISES if one.path == "load.at_work.cpu_cores"]
+    (promise,) = [candidate for candidate in PROMISES if candidate.path == "load.at_work.cpu_cores"]
     assert promise.measured({"load": {"figures": figures}}) == (0.2 if measured else None)
 
 

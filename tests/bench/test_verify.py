@@ -36,36 +36,38 @@ def placed(owner: Json, *nodes: int) -> list[Json]:
 
 def checked(pods: list[Json], *jobs: Json, members: int = 2, complete: bool = True) -> list[str]:
     nodes = [objects.networked(objects.node(number)) for number in range(48)]
-    told = verify(pods, nodes, jobs, members, complete=complete)
-    assert told["wrong"] == len(told["first"])
-    assert (told["correct_percent"] == 100.0) == (not told["wrong"])
-    first: list[str] = told["first"]
+    verdict = verify(pods, nodes, jobs, members, complete=complete)
+    assert verdict["wrong"] == len(verdict["first"])
+    assert (verdict["correct_percent"] == 100.0) == (not verdict["wrong"])
+    first: list[str] = verdict["first"]
     return first
 
 
 def test_what_is_within_all_capacities_is_correct() -> None:
-    one, other = job("one", 2, "100Gb"), job("other", 2)
-    pods = [*placed(one, 0, 1), *placed(other, 2, 3), objects.pod("pending", 8, objects.OURS)]
-    assert checked(pods, one, other) == []
+    gang, other = job("one", 2, "100Gb"), job("other", 2)
+    pods = [*placed(gang, 0, 1), *placed(other, 2, 3), objects.pod("pending", 8, objects.OURS)]
+    assert checked(pods, gang, other) == []
 
 
 def test_a_node_that_holds_more_than_it_has_is_found() -> None:
-    one, other = job("one", 2), job("other", 2)
-    assert checked([*placed(one, 0, 1), *placed(other, 1, 2)], one, other) == ["node node-1 is over its nvidia.com/gpu"]
+    gang, other = job("one", 2), job("other", 2)
+    assert checked([*placed(gang, 0, 1), *placed(other, 1, 2)], gang, other) == [
+        "node node-1 is over its nvidia.com/gpu"
+    ]
 
 
 def test_a_gang_that_is_not_whole_or_not_in_one_leaf_is_found() -> None:
-    one = job("one", 2)
-    assert checked(placed(one, 0), one) == ["gang one has 1 of 2 members bound"]
-    assert checked(placed(one, 0), one, complete=False) == []
-    assert checked(placed(one, 0, 16), one) == ["gang one is in 2 leaves, 1 hold it"]
+    gang = job("one", 2)
+    assert checked(placed(gang, 0), gang) == ["gang one has 1 of 2 members bound"]
+    assert checked(placed(gang, 0), gang, complete=False) == []
+    assert checked(placed(gang, 0, 16), gang) == ["gang one is in 2 leaves, 1 hold it"]
     large = job("large", 24)
     assert checked(placed(large, *range(24)), large, members=24) == []
 
 
 def test_a_node_whose_network_carries_less_than_was_promised_is_found() -> None:
-    one = job("one", 2, "500Gb")
-    assert checked(placed(one, 0, 1), one) == [
+    gang = job("one", 2, "500Gb")
+    assert checked(placed(gang, 0, 1), gang) == [
         f"link of spine-0/leaf-0/node-{number} carries 400000 Mbit/s, 500000 were promised" for number in (0, 1)
     ]
 
@@ -79,11 +81,11 @@ def test_an_uplink_that_carries_less_than_two_gangs_were_promised_is_found() -> 
 
 
 def test_a_gang_that_asks_for_bandwidth_and_is_not_marked_is_found() -> None:
-    one = job("one", 2, "500Gb")
-    pods = placed(one, 0, 1)
+    gang = job("one", 2, "500Gb")
+    pods = placed(gang, 0, 1)
     for pod in pods:
         del pod["metadata"]["annotations"]
-    assert checked(pods, one) == [f"pod one-{index} asks for bandwidth and bears no gang-id" for index in (0, 1)]
+    assert checked(pods, gang) == [f"pod one-{index} asks for bandwidth and bears no gang-id" for index in (0, 1)]
 
 
 # ---------------------------------------------------------------- what it says counts
@@ -93,7 +95,7 @@ WRONG = {"checked": 4000, "wrong": 1, "correct_percent": 99.975, "first": ["node
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("figures", "words"),
     [
         ({"verifier": WRONG}, "plain.here: 99.975 % of 4000 placements are correct, 100 % are wanted: node n1 is over"),
         ({"verifier": RIGHT, "bound": 3999, "wanted": 4000}, "plain.here: 3999 of 4000 pods were bound"),
@@ -102,14 +104,14 @@ WRONG = {"checked": 4000, "wrong": 1, "correct_percent": 99.975, "first": ["node
     ],
 )
 def test_a_run_with_anything_wrong_fails_and_is_no_baseline(
-    found: Json, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    figures: Json, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     baseline, run = tmp_path / "baseline.json", tmp_path / "run.json"
     write_baseline(synthetic_run(synthetic_parts()), baseline)
     parts = synthetic_parts()
     parts["plain"]["figures"]["right"] = {"verifier": RIGHT, "bound": 8, "wanted": 8, "settled": True}
     assert wrong(parts) == []
-    parts["plain"]["figures"]["here"] = found
+    parts["plain"]["figures"]["here"] = figures
     write(run, synthetic_run(parts))
     assert check(["--from", str(run), "--baseline", str(baseline)]) == 1
     assert words in capsys.readouterr().err

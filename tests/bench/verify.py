@@ -55,6 +55,6 @@ def _gangs(bound: Sequence[Json]) -> dict[str, list[Json]]:
 
 def _in_leaves(gangs: dict[str, list[Json]], nodes: Sequence[Json], members: int) -> list[str]:
     leaf = {node["metadata"]["name"]: path_of(node) for node in nodes}
-    most = -(-members // LEAF)
+    fewest = -(-members // LEAF)
     used = {name: len({leaf[pod["spec"]["nodeName"]] for pod in gang}) for name, gang in gangs.items()}
-    return [f"gang {name} is in {count} leaves, {most} hold it" for name, count in used.items() if count > most]
+    return [f"gang {name} is in {count} leaves, {fewest} hold it" for name, count in used.items() if count > fewest]

@@ -60,7 +60,7 @@ def _slices(d: Driver) -> list[float]:
 
 def _cut(slices: list[list[float]]) -> Json:
     """Of some times of the same work: the CPU time of all of it, and of one step."""
-    steps = sorted(step for one in slices for step in one)
+    steps = sorted(step for times in slices for step in times)
     return {
         "cpu_ms": round(1e3 * min(map(sum, slices)), 1),
         "step_p50_cpu_ms": round(1e3 * steps[len(steps) // 2], 1),
@@ -104,9 +104,9 @@ def moves(nodes: int, members: int, repeats: int = 6) -> Json:
     pods = gang(members, name="large")
     d.apply(*pods)
     d.step()
-    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
-    assert found is not None
-    plan = d.engine.moving.plan(found[0], d.now, 64)
+    entry = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert entry is not None
+    plan = d.engine.moving.plan(entry[0], d.now, 64)
     slices = []
     for _ in range(repeats):
         d.engine.world.improve_all()

@@ -26,7 +26,7 @@ HALF_SECONDS: Final = 20.0
 
 def gpus_of(pod: Json) -> int:
     """Return the GPUs a pod asks for."""
-    return sum(int(one["resources"].get("limits", {}).get(NVIDIA, 0)) for one in pod["spec"]["containers"])
+    return sum(int(container["resources"].get("limits", {}).get(NVIDIA, 0)) for container in pod["spec"]["containers"])
 
 
 def no_gpu_twice(world: World) -> None:
@@ -119,9 +119,9 @@ def _left(world: World, engine: Engine) -> dict[str, object]:
     }
     schedulers = {pod["metadata"]["name"]: pod["spec"].get("schedulerName") for pod in world.pods(bound=True)}
     hanging = {
-        name: one.get("status") or {}
-        for name, one in world.migrations().items()
-        if one.get("status") or not _of_another_scheduler(one, schedulers)
+        name: migration.get("status") or {}
+        for name, migration in world.migrations().items()
+        if migration.get("status") or not _of_another_scheduler(migration, schedulers)
     }
     return {what: how for what, how in held.items() if how} | {
         f"Migration {name}": status for name, status in hanging.items() if not _over(status)
@@ -136,7 +136,9 @@ def _of_another_scheduler(migration: Json, schedulers: Mapping[str, str | None])
 
 def _over(status: Json) -> bool:
     """Whether a Migration has ended, or waits for room without holding any."""
-    why = next((one["reason"] for one in status.get("conditions") or () if one["type"] == "Reserved"), "")
+    why = next(
+        (condition["reason"] for condition in status.get("conditions") or () if condition["type"] == "Reserved"), ""
+    )
     phase = status.get("phase")
     return phase in ("Done", "Failed", "Cancelled") or (phase == "Planned" and why == "NoRoom")
 
@@ -157,7 +159,9 @@ def as_if_rebuilt(world: World, process: Process) -> None:
     assert _requested(fresh) == _requested(engine)
     assert _waiting(fresh) == _waiting(engine)
     said = fresh.step(now, lambda: 0.0)
-    assert not [one for one in said if isinstance(one, Bind)], "something could be bound, and nobody does it"
+    assert not [instruction for instruction in said if isinstance(instruction, Bind)], (
+        "something could be bound, and nobody does it"
+    )
 
 
 def _requested(engine: Engine) -> dict[str, dict[str, int]]:
@@ -169,8 +173,10 @@ def _requested(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 def _waiting(engine: Engine) -> dict[str, list[str]]:
-    found = {one.id: sorted(member.uid for member in one.at(Stage.PENDING)) for one in engine.workloads}
-    return {id_: uids for id_, uids in found.items() if uids}
+    pending = {
+        workload.id: sorted(member.uid for member in workload.at(Stage.PENDING)) for workload in engine.workloads
+    }
+    return {id_: uids for id_, uids in pending.items() if uids}
 
 
 async def settled(world: World) -> None:

@@ -49,7 +49,7 @@ class FailureMachine(RuleBasedStateMachine):
         end = self.loop.time() + seconds
         while self.loop.time() < end:
             await self.world.run(min(0.25, end - self.loop.time()))
-            for process in [one for one in self.world.processes if one.killed]:
+            for process in [replica for replica in self.world.processes if replica.killed]:
                 await process.bury()
                 self.world.processes.remove(process)
                 self._start()
@@ -140,11 +140,13 @@ class FailureMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_migration_is_deleted(self, data: st.DataObject) -> None:
         """Which cancels it."""
-        there = sorted(
-            name for name, one in self.world.migrations().items() if one["metadata"]["namespace"] == "default"
+        migrations = sorted(
+            name
+            for name, migration in self.world.migrations().items()
+            if migration["metadata"]["namespace"] == "default"
         )
-        if there:
-            self.world.delete(MIGRATIONS, data.draw(st.sampled_from(there)))
+        if migrations:
+            self.world.delete(MIGRATIONS, data.draw(st.sampled_from(migrations)))
         self.run(0.5)
 
     @rule(node=st.sampled_from(NODES), gpus=st.sampled_from([1, 4, 8]))

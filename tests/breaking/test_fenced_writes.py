@@ -21,7 +21,7 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 
 def _written(world: World, since: int) -> set[str]:
     entries = list(world.server.requests)[since:]
-    return {one.full_resource for one in entries if one.verb in WRITES} - OF_NO_LEASE
+    return {request.full_resource for request in entries if request.verb in WRITES} - OF_NO_LEASE
 
 
 async def _leading(world: World) -> int:

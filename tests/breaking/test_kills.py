@@ -91,15 +91,15 @@ def _drain(world: World) -> None:
     leaf = [name for name in world.node_names() if name.startswith(world.nodes_of("g")[0].rpartition("-")[0])]
     for name in leaf:
         world.store.modify("nodes", name, "", lambda node: {**node, "spec": {**node["spec"], "unschedulable": True}})
-    for one in plan_drain(pods, leaf, "s1/l1", objects.SCHEDULER).migrations:
-        named = [{"name": name, "uid": uid} for name, uid in one.pods]
+    for migration in plan_drain(pods, leaf, "s1/l1", objects.SCHEDULER).migrations:
+        named = [{"name": name, "uid": uid} for name, uid in migration.pods]
         body = {
             "apiVersion": "topology.scheduler/v1alpha1",
             "kind": "Migration",
-            "metadata": {"name": one.name},
+            "metadata": {"name": migration.name},
             "spec": {"cause": "s1/l1 is drained", "avoid": ["s1/l1"], "pods": named},
         }
-        world.store.create(MIGRATIONS, body, one.namespace)
+        world.store.create(MIGRATIONS, body, migration.namespace)
 
 
 def _drained(world: World) -> bool:
@@ -107,12 +107,12 @@ def _drained(world: World) -> bool:
 
 
 def _on_cordoned(world: World) -> bool:
-    shut = {one.key.name for one in world.store.list("nodes") if one["spec"].get("unschedulable")}
+    shut = {record.key.name for record in world.store.list("nodes") if record["spec"].get("unschedulable")}
     return any(pod["spec"]["nodeName"] in shut for pod in world.pods(bound=True))
 
 
 def _healed(world: World) -> bool:
-    return world.whole() and bool(world.phases()) and all(one in ("Done", "Cancelled") for one in world.phases())
+    return world.whole() and bool(world.phases()) and all(phase in ("Done", "Cancelled") for phase in world.phases())
 
 
 MOVES = frozenset({"create migrations", "update migrations/status", "create pods/eviction", "create pods/binding"})

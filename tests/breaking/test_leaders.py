@@ -70,7 +70,11 @@ async def test_a_leader_falls_in_mid_migration_and_the_next_has_another_clock(sk
         world.fail(lost)
         await world.until(lambda: first.killed)
         await first.bury()
-        planned = [one["status"]["toNodes"] for one in world.migrations().values() if "Reserving" in _times(one)]
+        planned = [
+            migration["status"]["toNodes"]
+            for migration in world.migrations().values()
+            if "Reserving" in _times(migration)
+        ]
         await world.until(lambda: second.leads and world.whole("g") and set(world.phases()) == {"Done"}, 150.0)
         if planned:
             assert planned[0] in world.nodes_of("g"), "who follows keeps the seat that was held"

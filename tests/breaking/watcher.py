@@ -56,8 +56,8 @@ class LoopWatcher(Watcher):
                 version = page["metadata"]["resourceVersion"]
                 metadata = [item["metadata"] for item in page["items"]]
                 listed(frozenset(f"{meta.get('namespace', '')}/{meta['name']}" for meta in metadata))
-                for found in page["items"]:
-                    await handler({"type": None, "object": found})
+                for resource in page["items"]:
+                    await handler({"type": None, "object": resource})
                 failures = 0
                 while version:
                     version = await self._stream(client, path, version, handler)

@@ -277,8 +277,8 @@ class World:
 
     def pods(self, *, bound: bool | None = None) -> list[Json]:
         """Return the pods that are not over, with or without those that have a node."""
-        found = [record.obj for record in self.store.list("pods")]
-        alive = [pod for pod in found if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+        pods = [record.obj for record in self.store.list("pods")]
+        alive = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
         return alive if bound is None else [pod for pod in alive if bool(pod["spec"].get("nodeName")) == bound]
 
     def nodes_of(self, job: str) -> list[str]:
@@ -295,7 +295,7 @@ class World:
 
     def phases(self) -> list[str]:
         """Return how far all Migrations are."""
-        return [str((one.get("status") or {}).get("phase", "")) for one in self.migrations().values()]
+        return [str((migration.get("status") or {}).get("phase", "")) for migration in self.migrations().values()]
 
     def whole(self, *names: str) -> bool:
         """Return whether all members of these gangs are bound to nodes that are well, or of all gangs."""
@@ -315,7 +315,9 @@ MIGRATIONS: Final = "migrations.topology.scheduler"
 
 def owner_of(pod: Json) -> str:
     """Return the name of the controller of a pod."""
-    return next((str(one["name"]) for one in pod["metadata"].get("ownerReferences") or () if one.get("controller")), "")
+    return next(
+        (str(owner["name"]) for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")), ""
+    )
 
 
 @asynccontextmanager

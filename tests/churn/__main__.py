@@ -26,8 +26,8 @@ def main() -> int:
     day = run(given.hours, given.pods, given.hostile, given.seed, tell)
     print("\n".join(report(day)))
     if given.write:
-        found = f"{len(day.violations)} violations" if day.violations else "no violation"
-        keep("churn", found, figures(day))
+        result = f"{len(day.violations)} violations" if day.violations else "no violation"
+        keep("churn", result, figures(day))
     return 1 if day.violations else 0
 
 

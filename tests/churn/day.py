@@ -60,20 +60,20 @@ async def live(hours: float, pods: int, share: float, seed: int, tell: Callable[
         quiet = len(world.loop.tasks_of(process.name))
         working = asyncio.create_task(churn.run())
         end = world.loop.time() + 3600 * hours
-        told, told_violations = world.loop.time(), 0
+        reported, reported_violations = world.loop.time(), 0
         while world.loop.time() < end:
             await world.run(LOOKS_SECONDS)
             if working.done():
                 working.result()
             watch.look(process)
-            for violation in day.violations[told_violations:]:
+            for violation in day.violations[reported_violations:]:
                 tell(violation)
-            told_violations = len(day.violations)
+            reported_violations = len(day.violations)
             if watch.looks % PASSED_OVER_EVERY == 0:
                 watch.passed_over(process)
                 day.most_mib = max(day.most_mib, psutil.Process().memory_info().rss >> 20)
-            if world.loop.time() - told >= 3600:
-                told = world.loop.time()
+            if world.loop.time() - reported >= 3600:
+                reported = world.loop.time()
                 tell(_line(world.loop.time(), churn, watch, held(process)))
         working.cancel()
         if process.daemon.term is not term:
@@ -91,11 +91,11 @@ async def live(hours: float, pods: int, share: float, seed: int, tell: Callable[
 
 
 def _line(now: float, churn: HostileChurn, watch: Watch, held: dict[str, int]) -> str:
-    some = {what: count for what, count in held.items() if count}
+    counts = {what: count for what, count in held.items() if count}
     rss = psutil.Process().memory_info().rss >> 20
     return (
         f"{now / 3600:5.1f} h: {churn.others} pods and {churn.made} hostile ones, {churn.heard} changes, {rss} MiB,"
-        f" longest half {watch.longest_half:.1f} s, violations {len(watch.violations)}, {some}"
+        f" longest half {watch.longest_half:.1f} s, violations {len(watch.violations)}, {counts}"
     )
 
 
@@ -111,7 +111,7 @@ def run(hours: float, pods: int, share: float, seed: int, tell: Callable[[str], 
     finally:
         loop.close()
         log.setLevel(before)
-        for handler in [one for one in log.handlers if one not in handlers]:
+        for handler in [added for added in log.handlers if added not in handlers]:
             log.removeHandler(handler)
 
 

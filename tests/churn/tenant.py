@@ -59,9 +59,9 @@ class HostileChurn(Churn):
         self.world.store.create("namespaces", {"metadata": {"name": hostile.NAMESPACE}})
         self.world.gang("anchor", 1, gpus=0)
         self._anchor = next(
-            str(one["metadata"]["uid"])
-            for one in self.world.store.list("jobs.batch")
-            if one["metadata"]["name"] == "anchor"
+            str(job["metadata"]["uid"])
+            for job in self.world.store.list("jobs.batch")
+            if job["metadata"]["name"] == "anchor"
         )
 
     def _notice(self, table: str, event: StoreEvent) -> None:
@@ -107,7 +107,7 @@ class HostileChurn(Churn):
             if not fit:
                 await asyncio.sleep(5.0)
                 continue
-            what, make = max(fit, key=lambda one: len(next_[one[0]])) if draw.random() < 0.1 else draw.choice(fit)
+            what, make = max(fit, key=lambda maker: len(next_[maker[0]])) if draw.random() < 0.1 else draw.choice(fit)
             if draw.random() < 0.5:
                 await asyncio.sleep(draw.expovariate(1 / 600.0))  # allowance is saved up for large gangs
             self._make(what, next_[what], number)

@@ -42,17 +42,17 @@ def test_a_workload_that_is_passed_over_is_seen() -> None:
             watch.passed_over(process)
             return watch.violations
 
-    found: list[str] = []
+    violations: list[str] = []
 
     async def main() -> None:
-        found.extend(await live())
+        violations.extend(await live())
 
     virtually(main())
-    assert len(found) == 1 and "pending though there is room: {'ignored': 2}" in found[0]
+    assert len(violations) == 1 and "pending though there is room: {'ignored': 2}" in violations[0]
 
 
 def test_a_gang_that_stays_half_bound_and_a_leader_that_ends_are_seen() -> None:
-    found: list[str] = []
+    violations: list[str] = []
 
     async def main() -> None:
         async with cluster(fabric(100)) as world:
@@ -71,8 +71,8 @@ def test_a_gang_that_stays_half_bound_and_a_leader_that_ends_are_seen() -> None:
             await process.kill()
             await asyncio.sleep(30.0)
             watch.look(process)
-            found.extend(watch.violations)
+            violations.extend(watch.violations)
 
     virtually(main())
-    assert any("half bound for" in one for one in found)
-    assert any("does not lead" in one for one in found)
+    assert any("half bound for" in violation for violation in violations)
+    assert any("does not lead" in violation for violation in violations)

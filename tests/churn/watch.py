@@ -70,12 +70,12 @@ class Watch:
         elif table == "events.events.k8s.io" and event.before is None and record["reason"] in RIGHT_TO_EVICT:
             self.violations.append(f"at {now:.0f} s: {record['note']}")
 
-    def _pod(self, pod: Json, there: bool, now: float) -> None:
+    def _pod(self, pod: Json, exists: bool, now: float) -> None:
         gang = self._gangs.get(owner_of(pod))
         if gang is None:
             return
         uid = str(pod["metadata"]["uid"])
-        if there and not pod["metadata"].get("deletionTimestamp"):
+        if exists and not pod["metadata"].get("deletionTimestamp"):
             gang.bound[uid] = bool(pod["spec"].get("nodeName"))
         else:
             gang.bound.pop(uid, None)
@@ -121,10 +121,10 @@ class Watch:
         engine = _fresh(self.world, process, set(waiting), now)
         would = Counter(
             name
-            for one in engine.step(now, lambda: 0.0)
-            if isinstance(one, Bind)
+            for instruction in engine.step(now, lambda: 0.0)
+            if isinstance(instruction, Bind)
             for name in waiting
-            if one.pod.name.startswith(f"{name}-")
+            if instruction.pod.name.startswith(f"{name}-")
         )
         held = term.engine.reserving.holds or term.engine.preempting.replacements
         if would and not held:
@@ -153,9 +153,9 @@ def _fresh(world: World, process: Process, waiting: set[str], now: float) -> Eng
 class _Errors(logging.Handler):
     """Takes what the daemon logs as an error, or as an internal one, for a violation."""
 
-    def __init__(self, found: list[str], level: int) -> None:
+    def __init__(self, violations: list[str], level: int) -> None:
         super().__init__(logging.WARNING)
-        self._found, self._level = found, level
+        self._found, self._level = violations, level
         self._times: dict[str, int] = defaultdict(int)
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -145,14 +145,14 @@ async def _write(api: Api, checker: Checker, work: Work, side: list[asyncio.Task
     writers = [Writer(api, checker, f"ours{number}", objects.SCHEDULER, OUR_CLASS) for number in range(OUR_WRITERS)]
     writers += [Writer(api, checker, f"theirs{number}", THEIRS, THEIR_CLASS) for number in range(THEIR_WRITERS)]
     tasks = [asyncio.create_task(writer.run(work)) for writer in writers]
-    told = time.monotonic()
+    reported = time.monotonic()
     while not all(task.done() for task in tasks):
         await asyncio.sleep(0.5)
         for task in (*tasks, *side):
             if task.done() and (error := task.exception()) is not None:
                 raise error
-        if time.monotonic() - told > 30:
-            told = time.monotonic()
+        if time.monotonic() - reported > 30:
+            reported = time.monotonic()
             seen = f"{len(checker.claims_seen)} claims, {checker.allocations} allocations"
             print(f"{seen}, {len(checker.doubles)} devices twice", file=sys.stderr)
 

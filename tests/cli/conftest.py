@@ -132,9 +132,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
     try:
         server = asyncio.run_coroutine_threadsafe(enter(), loop).result(20)
         try:
-            found = Served(loop, server, str(server.write_kubeconfig(tmp_path / "kubeconfig")))
-            found.configure(RECOVERS)
-            yield found
+            harness = Served(loop, server, str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+            harness.configure(RECOVERS)
+            yield harness
         finally:
             asyncio.run_coroutine_threadsafe(leave(), loop).result(20)
     finally:

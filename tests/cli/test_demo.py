@@ -41,14 +41,14 @@ def demo() -> Iterator[str]:
             seen.append(line)
             if "Ctrl-C ends it" in line:
                 break
-        found = re.search(r"--kubeconfig (\S+) get pods", "".join(seen))
-        assert found, "".join(seen) + (process.stderr.read() if process.stderr and process.poll() is not None else "")
-        yield found[1]
+        match = re.search(r"--kubeconfig (\S+) get pods", "".join(seen))
+        assert match, "".join(seen) + (process.stderr.read() if process.stderr and process.poll() is not None else "")
+        yield match[1]
         assert process.poll() is None, "it ended by itself"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
         assert (process.returncode, err) == (0, "")
-        assert not Path(found[1]).exists(), "the kubeconfig is left behind"
+        assert not Path(match[1]).exists(), "the kubeconfig is left behind"
     finally:
         process.kill()
         process.communicate()
@@ -124,7 +124,7 @@ def test_claims_get_devices_below_one_pcie_root_and_instances_go_to_one_gpu(demo
     roots: dict[str, set[str]] = {}
     for device in whole["devices"]:
         roots.setdefault(device["claims"][0]["name"], set()).add(device["pcieRoot"])
-    assert [len(found) for found in roots.values()] == [1, 1]
+    assert [len(pcie_roots) for pcie_roots in roots.values()] == [1, 1]
     assert [device["state"] for device in split["devices"]] == ["blocked", "free", *3 * ["allocated"]]
     assert {device["board"] for device in split["devices"][2:]} == {"gpu-0-counter-set"}
     (pod,) = {pod for device in split["devices"][2:3] for pod in device["claims"][0]["pods"]}

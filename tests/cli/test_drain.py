@@ -134,8 +134,8 @@ def test_who_drains_again_after_a_migration_failed_gets_another(served: Served) 
     kind = "migrations.topology.scheduler"
 
     def phases() -> dict[str, str]:
-        found = served.call(lambda: served.server.store.list(kind))
-        return {one.obj["metadata"]["name"]: one.obj.get("status", {}).get("phase", "") for one in found}
+        records = served.call(lambda: served.server.store.list(kind))
+        return {record.obj["metadata"]["name"]: record.obj.get("status", {}).get("phase", "") for record in records}
 
     def fail(name: str) -> None:
         status = {"phase": "Failed"}
@@ -190,21 +190,21 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "problem"),
     [("enabled: false", "recovery.enabled is false"), ("{enabled: true, dryRun: true}", "recovery.dryRun is true")],
 )
-def test_nothing_is_touched_where_recovery_would_move_no_pod(served: Served, field: str, told: str) -> None:
+def test_nothing_is_touched_where_recovery_would_move_no_pod(served: Served, field: str, problem: str) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")
     served.configure(SCHEDULER.replace("\n    {field}", f" {field}" if "{" in field else f"\n    {field}"))
     done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 1
-    assert f"{told} in ConfigMap kube-system/topology-scheduler-config" in done.output
+    assert f"{problem} in ConfigMap kube-system/topology-scheduler-config" in done.output
     assert "Nothing was changed" in done.output
     assert not _cordoned(served, "node-7")
     assert served.call(lambda: served.server.store.list("migrations.topology.scheduler")) == []
     dry = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
-    assert dry.exit_code == 0 and f"warning: {told}" in dry.output
+    assert dry.exit_code == 0 and f"warning: {problem}" in dry.output
 
 
 def test_nodes_without_pods_to_move_are_cordoned_without_recovery(served: Served) -> None:
@@ -257,12 +257,12 @@ def test_waiting_shows_each_change_and_the_end(
 
     async def lead() -> None:
         assert await until(store, lambda: bool(store.list(kind)), 20)
-        (one,) = store.list(kind)
+        (record,) = store.list(kind)
         for status in statuses:
             await asyncio.sleep(1.5)  # longer than the command waits between two looks
             if status.get("phase") != "Evicting":
                 _delete(store, "a-0")
-            name = one.obj["metadata"]["name"]
+            name = record.obj["metadata"]["name"]
             store.modify(kind, name, "default", partial(_with_status, status), subresource="status")
 
     leading = asyncio.run_coroutine_threadsafe(lead(), served.loop)

@@ -54,9 +54,14 @@ def test_a_bound_pod_and_its_gang(served: Served) -> None:
         served.bind(
             f"member-{rank}", f"node-{rank + 3}", rank=str(rank), address=address, score="0.750", gang_id="default/g"
         )
-    told = explained(served, "member-1")
-    assert (told["state"], told["node"], told["rank"], told["score"]) == ("bound", "node-4", 1, "0.750")
-    assert [member["pod"] for member in told["gang"]["members"]] == ["member-0", "member-1"]
+    explanation = explained(served, "member-1")
+    assert (explanation["state"], explanation["node"], explanation["rank"], explanation["score"]) == (
+        "bound",
+        "node-4",
+        1,
+        "0.750",
+    )
+    assert [member["pod"] for member in explanation["gang"]["members"]] == ["member-0", "member-1"]
     code, text = explain(served, "default/member-1")
     assert code == 0
     assert "Pod default/member-1 is on node node-4.\n  address    spine-1.leaf-1.node-4" in text
@@ -163,11 +168,11 @@ def test_what_is_no_type_is_a_namespace_and_where_nothing_is_found_the_types_are
 
 def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
     served.create_pod("soon", gpus=2)
-    told = explained(served, "soon")
-    assert told["decision"]["verdict"] == "placed" and told["decision"]["node"].startswith("node-")
-    assert told["decision"]["score"]["total"] > 0
+    explanation = explained(served, "soon")
+    assert explanation["decision"]["verdict"] == "placed" and explanation["decision"]["node"].startswith("node-")
+    assert explanation["decision"]["score"]["total"] > 0
     code, text = explain(served, "soon")
-    assert code == 0 and f"It would be placed now: on {told['decision']['node']}" in text
+    assert code == 0 and f"It would be placed now: on {explanation['decision']['node']}" in text
     assert "If it stays pending, read its last event" in text, "a Binding may be rejected"
 
 
@@ -200,13 +205,17 @@ def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None
         served.create_pod(f"filler-{number}", gpus=8)
         served.bind(f"filler-{number}", f"node-{node}")
     before = served.call(lambda: served.server.store.revision)
-    told = explained(served, name)
-    assert told["workload"]["name"] == "default/big" and told["workload"]["madeBy"] == "Job big"
-    assert (told["workload"]["size"], told["workload"]["gang"], told["workload"]["gpusPerPod"]) == (5, True, 8)
-    decision = told["decision"]
+    explanation = explained(served, name)
+    assert explanation["workload"]["name"] == "default/big" and explanation["workload"]["madeBy"] == "Job big"
+    assert (
+        explanation["workload"]["size"],
+        explanation["workload"]["gang"],
+        explanation["workload"]["gpusPerPod"],
+    ) == (5, True, 8)
+    decision = explanation["decision"]
     assert decision["verdict"] == "unschedulable" and decision["node"] is None
     assert decision["message"].startswith("0/8 nodes are available: ")
-    assert told["predictedEvents"] == [decision["message"]]
+    assert explanation["predictedEvents"] == [decision["message"]]
     code, text = explain(served, name)
     assert code == 0 and "Pod default/big-0-" in text and decision["message"] in text
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
@@ -219,10 +228,10 @@ def test_the_cheapest_remedies_are_told_of_a_job_by_its_name(served: Served, tmp
     for number, node in enumerate((1, 3, 5)):
         served.create_pod(f"filler-{number}", gpus=8, annotations={"topology.scheduler/expected-duration": "2h"})
         served.bind(f"filler-{number}", f"node-{node}")
-    told = explained(served, "big")
-    assert told["schema"] == SCHEMA
-    assert told["pod"] == sorted(pods)[0]
-    why = told["pending"]
+    explanation = explained(served, "big")
+    assert explanation["schema"] == SCHEMA
+    assert explanation["pod"] == sorted(pods)[0]
+    why = explanation["pending"]
     # Eight nodes, of which three are down, and three are held.
     assert why["reason"].startswith("40 GPUs are needed and 16 are free; 24 more are on nodes that are cordoned or not")
     assert {domain["level"] for domain in why["domains"]} == {"spine", "leaf"}
@@ -246,13 +255,20 @@ def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_t
     domain = {"path": "s1", "level": "spine", "nodes": 8, "freeGpus": 48, "room": 6, "needed": 5, "reasons": {}}
     why = {"sizeRule": {"nodes": 5, "leaves": 2, "within": "spine"}, "domains": [domain], "remedies": [reduce, end]}
     decision: dict[str, Any] = {"verdict": "unschedulable", "message": "0/8 nodes", "sizeRule": None, "domains": []}
-    told = {"namespace": "a", "pod": "b", "state": "pending", "workload": None, "decision": decision, "pending": why}
-    text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
+    explanation = {
+        "namespace": "a",
+        "pod": "b",
+        "state": "pending",
+        "workload": None,
+        "decision": decision,
+        "pending": why,
+    }
+    text = list(lines({**explanation, "predictedEvents": [], "unreadObjects": [], "events": []}))
     at = text.index("What would help, cheapest first (each was tried on a copy of the cluster):")
     assert text[at + 1 :] == ["  1. end pod default/x", "16 of 100 pods would fit now."]
     assert any("room for 5 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
     why["remedies"] = [reduce]
-    text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
+    text = list(lines({**explanation, "predictedEvents": [], "unreadObjects": [], "events": []}))
     assert text[-2].startswith("No remedy was found") and text[-1] == "16 of 100 pods would fit now."
 
 
@@ -281,9 +297,9 @@ def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:
         served.create_pod(f"filler-{number}", gpus=8)
         served.bind(f"filler-{number}", f"node-{node}")
     way = next(way for way in explained(served, name)["pending"]["remedies"] if way["kind"] == "free")
-    for one in way["endingWorkloads"]:
+    for workload in way["endingWorkloads"]:
         delete = partial(
-            served.server.store.delete, "pods", one["name"].rpartition("/")[2], "default", DeleteOptions(0)
+            served.server.store.delete, "pods", workload["name"].rpartition("/")[2], "default", DeleteOptions(0)
         )
         served.call(delete)
     assert explained(served, name)["decision"]["verdict"] == "placed"
@@ -322,17 +338,17 @@ def test_quotas_count_and_a_limit_on_decisions_keeps_nobody_from_an_answer(serve
     )
     for name in ("first", "second", "third"):
         served.create_pod(name, gpus=2)
-    told = [explained(served, name, "--config", str(config))["decision"] for name in ("first", "second", "third")]
-    (waits,) = (decision for decision in told if decision["verdict"] != "placed")
+    decisions = [explained(served, name, "--config", str(config))["decision"] for name in ("first", "second", "third")]
+    (waits,) = (decision for decision in decisions if decision["verdict"] != "placed")
     assert "Quota of namespace default: 4 of 4 gpus in use, 2 more asked." in waits["message"]
 
 
 def test_an_incomplete_gang_waits(served: Served) -> None:
     wants = {"topology.scheduler/gang-name": "pair", "topology.scheduler/gang-size": "2"}
     served.create_pod("one", annotations=wants)
-    told = explained(served, "one")
-    assert told["decision"] is None
-    assert told["predictedEvents"] == ["Gang pair is waiting for 1 of 2 pods"]
+    explanation = explained(served, "one")
+    assert explanation["decision"] is None
+    assert explanation["predictedEvents"] == ["Gang pair is waiting for 1 of 2 pods"]
     assert "Gang pair is waiting for 1 of 2 pods" in explain(served, "one")[1]
 
 
@@ -349,8 +365,8 @@ def test_a_plugin_of_the_scheduler_that_is_not_installed_here(served: Served) ->
 
 def test_a_refused_pod(served: Served) -> None:
     served.create_pod("wrong", annotations={"topology.scheduler/gpu-count": "many"})
-    told = explained(served, "wrong")
-    assert told["decision"] is None and "gpu-count" in told["predictedEvents"][0]
+    explanation = explained(served, "wrong")
+    assert explanation["decision"] is None and "gpu-count" in explanation["predictedEvents"][0]
 
 
 def test_a_gated_pod(served: Served) -> None:
@@ -366,9 +382,9 @@ def test_a_pod_of_a_pod_group(served: Served) -> None:
     assert code == 0
     assert "Gang crew is waiting: PodGroup default/crew of scheduling.k8s.io does not exist" in text
     served.call(lambda: store.create("podgroups.scheduling.k8s.io", native_pod_group("crew", 3), "default"))
-    told = explained(served, "member")
-    assert (told["workload"]["gang"], told["workload"]["size"]) == (True, 3)
-    assert told["predictedEvents"] == ["Gang crew is waiting for 2 of 3 pods"]
+    explanation = explained(served, "member")
+    assert (explanation["workload"]["gang"], explanation["workload"]["size"]) == (True, 3)
+    assert explanation["predictedEvents"] == ["Gang crew is waiting for 2 of 3 pods"]
     for number in range(2):
         served.create_pod(f"other-{number}", schedulingGroup={"podGroupName": "crew"})
     assert explained(served, "member")["decision"]["verdict"] == "placed"

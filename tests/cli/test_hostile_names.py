@@ -38,7 +38,7 @@ COMMANDS: Final = (
 
 def check(output: str) -> None:
     """Fail where a character is not visible."""
-    unseen = {one for one in output if one != "\n" and not one.isprintable()}
+    unseen = {character for character in output if character != "\n" and not character.isprintable()}
     assert not unseen, (unseen, output)
 
 
@@ -65,9 +65,9 @@ def test_commands_of_a_cluster(served: Served, text: str) -> None:
 
 
 def _tell(served: Served, pod: str, text: str) -> None:
-    found = served.call(lambda: served.server.store.find("pods", pod, "default"))
-    assert found is not None
-    regarding = {"kind": "Pod", "namespace": "default", "name": pod, "uid": found.obj["metadata"]["uid"]}
+    record = served.call(lambda: served.server.store.find("pods", pod, "default"))
+    assert record is not None
+    regarding = {"kind": "Pod", "namespace": "default", "name": pod, "uid": record.obj["metadata"]["uid"]}
     event = {"metadata": {"name": f"{pod}.1"}, "involvedObject": regarding, "type": "Warning", "reason": "Hostile",
              "message": text}  # fmt: skip
     served.call(lambda: served.server.store.create("events", event, "default"))
@@ -100,7 +100,7 @@ def test_check_config(tmp_path: Path, text: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    return '"' + "".join(f"\\U{ord(one):08x}" for one in text) + '"'
+    return '"' + "".join(f"\\U{ord(character):08x}" for character in text) + '"'
 
 
 def test_a_failure_keeps_its_lines_and_shows_the_rest_as_codes() -> None:
@@ -133,7 +133,7 @@ def test_a_locale_of_ascii_gets_other_characters(served: Served, command: tuple[
         capture_output=True, cwd=ROOT, env=environment, timeout=60,
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
-    told = answer.stdout.decode("ascii")
-    assert "\\u" not in told and "\\x" not in told
+    output = answer.stdout.decode("ascii")
+    assert "\\u" not in output and "\\x" not in output
     if command[0] == "topology":
-        assert "........" in told
+        assert "........" in output

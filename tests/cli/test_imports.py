@@ -48,14 +48,14 @@ def imported(*arguments: str, status: int = 0) -> set[str]:
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_flags_import_no_configuration(flag: str) -> None:
-    found = imported(flag)
-    assert not found & (NEVER | COMPILED | CLUSTER | {"pydantic", "yaml", "msgspec"})
+    modules = imported(flag)
+    assert not modules & (NEVER | COMPILED | CLUSTER | {"pydantic", "yaml", "msgspec"})
 
 
 def test_check_config_imports_what_reads_configurations() -> None:
-    found = imported("check-config", str(ROOT / "manifests" / "install.yaml"))
-    assert "pydantic" in found
-    assert not found & (NEVER | COMPILED | CLUSTER)
+    modules = imported("check-config", str(ROOT / "manifests" / "install.yaml"))
+    assert "pydantic" in modules
+    assert not modules & (NEVER | COMPILED | CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_commands_of_a_cluster_import_no_compiler(served: Served, command: tuple
     served.configure(RECOVERS)
     served.create_pod("bound")
     served.bind("bound", served.call(lambda: served.server.store.list("nodes")[0].key.name), address="x")
-    found = without & imported(*command, "--kubeconfig", served.kubeconfig)
-    assert not found
+    unwanted = without & imported(*command, "--kubeconfig", served.kubeconfig)
+    assert not unwanted
 
 
 @pytest.mark.parametrize(
     "command", [("explain", "any"), ("topology",), ("drain", "any")], ids=["explain", "topology", "drain"]
 )
 def test_what_the_first_request_does_without_is_imported_after_it(unreachable: str, command: tuple[str, ...]) -> None:
-    found = imported(*command, "--kubeconfig", unreachable, status=1)
-    assert not found & (NEVER | COMPILED | SCHEDULING | {"pydantic", "rich"})
+    modules = imported(*command, "--kubeconfig", unreachable, status=1)
+    assert not modules & (NEVER | COMPILED | SCHEDULING | {"pydantic", "rich"})
 
 
 def test_check_config_imports_what_knows_a_cluster_after_its_first_request(unreachable: str) -> None:

@@ -28,7 +28,7 @@ def _levels(served: Served, *arguments: str) -> tuple[list[str], str]:
     """Return the levels that `topology` shows, and what it warned of."""
     answer = run("topology", "-o", "json", *arguments, "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 0, answer.output
-    return [one["level"] for one in json.loads(answer.stdout)["largestGangs"]], answer.stderr
+    return [gang["level"] for gang in json.loads(answer.stdout)["largestGangs"]], answer.stderr
 
 
 def _deploy(served: Served, config_map: str, *args: str, name: str = "topology-scheduler") -> None:
@@ -91,13 +91,13 @@ def test_defaults_that_are_assumed_are_reported(served: Served, command: tuple[s
 
 
 def test_a_config_map_that_is_named_must_be_there_and_make_sense(served: Served) -> None:
-    for named, code, told in (
+    for named, code, message in (
         ("default/none", 1, "ConfigMap default/none can't be read"),
         ("none", 2, "write NAMESPACE/NAME"),
         ("kube-system/..", 2, "--config-map kube-system/..: '..' is not a name of the Kubernetes API"),
     ):
         answer = run("topology", "--config-map", named, "--kubeconfig", served.kubeconfig)
-        assert answer.exit_code == code and told in answer.output
+        assert answer.exit_code == code and message in answer.output
     served.configure("kind: Nonsense")
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 2
@@ -154,8 +154,8 @@ def test_names_are_looked_up_as_kubectl_does(served: Served, tmp_path: Path) -> 
         answer = run("explain", *arguments, "-o", "yaml", "--kubeconfig", kubeconfig)
         if answer.exit_code:
             return str(answer.output)
-        told = yaml.safe_load(answer.stdout)
-        return f"{told['namespace']}/{told['pod']}"
+        explanation = yaml.safe_load(answer.stdout)
+        return f"{explanation['namespace']}/{explanation['pod']}"
 
     assert found("train-0") == "team-a/train-0"
     (replica,) = (pod.key.name for pod in store.list("pods") if pod.key.name.startswith("web-"))

@@ -17,8 +17,8 @@ def test_a_live_cluster_and_what_runs_there(served: Served, tmp_path: Path) -> N
         *("simulate", "--cluster", "live", "--kubeconfig", served.kubeconfig, "--workload", JOBS, "--out", str(out))
     )
     assert answer.exit_code == 0, answer.output
-    (told,) = json.loads((out / "result.json").read_text())["runs"]
-    assert (told["cluster"], told["arrived"], told["started"], told["ended"]) == ("live", 20, 20, 20)
+    (result,) = json.loads((out / "result.json").read_text())["runs"]
+    assert (result["cluster"], result["arrived"], result["started"], result["ended"]) == ("live", 20, 20, 20)
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
 
 
@@ -67,8 +67,8 @@ def test_what_waits_in_a_live_cluster_is_the_workload_where_none_is_named(served
         out = tmp_path / str(len(named))
         answer = run("simulate", "--cluster", "live", "--kubeconfig", served.kubeconfig, *named, "--out", str(out))
         assert answer.exit_code == 0, answer.output
-        (told,) = json.loads((out / "result.json").read_text())["runs"]
-        assert (told["arrived"], told["started"]) == (1 + bool(named), 1 + bool(named))
+        (result,) = json.loads((out / "result.json").read_text())["runs"]
+        assert (result["arrived"], result["started"]) == (1 + bool(named), 1 + bool(named))
 
 
 def test_who_tells_not_what_waits_needs_a_workload() -> None:
@@ -89,5 +89,5 @@ def test_what_never_ran_is_told_with_its_reason(tmp_path: Path) -> None:
     assert answer.exit_code == 0, answer.output
     why = "never ran: 1 workload default/inference: 0/16 nodes are available: 16 node(s) had another GPU model."
     assert [line.partition(": ")[0] for line in answer.stderr.splitlines() if why in line] == ["topo", "random"]
-    for told in json.loads((out / "result.json").read_text())["runs"]:
-        assert told["never_ran_reasons"][0].startswith("1 workload default/inference: 0/16 nodes are available: ")
+    for result in json.loads((out / "result.json").read_text())["runs"]:
+        assert result["never_ran_reasons"][0].startswith("1 workload default/inference: 0/16 nodes are available: ")

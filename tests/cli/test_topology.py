@@ -94,8 +94,8 @@ def test_links_and_what_is_reserved_of_them(served: Served, tmp_path: Path) -> N
     wide = run(*options, "-o", "wide").output.splitlines()
     assert "50Gb of it reserved" in next(line for line in wide if "node-1 " in line)
     assert ", uplink of unknown capacity, none of it reserved" in next(line for line in wide if "spine-1 " in line)
-    told = run(*options, "-o", "json").output
-    root = json.loads(told[told.index("{") :])
+    output = run(*options, "-o", "json").output
+    root = json.loads(output[output.index("{") :])
     spine = root["domains"][0]
     assert spine["uplink"] == {"capacityMbit": None, "reservedMbit": 0}
     assert spine["domains"][0]["uplink"] == {"capacityMbit": 800_000, "reservedMbit": 50_000}
@@ -166,10 +166,10 @@ def test_accelerator_domains_and_units_of_rails(served: Served) -> None:
     first = lines[start + 2].split()
     assert first[:2] == ["uuid.0", "accelerator-domain"]
     assert any(line.startswith("accelerator-domain") for line in lines[start + 4 :]), "the largest gang by level"
-    told = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
-    assert [one["path"] for one in told["accelerators"]] == ["uuid.0", "uuid.1"]
-    assert told["accelerators"][0]["nodes"] == ["node-2", "node-4"]
-    assert told["accelerators"][0]["leaves"] == ["spine-1/leaf-1", "spine-1/su-[0-3]"]
+    topology = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
+    assert [domain["path"] for domain in topology["accelerators"]] == ["uuid.0", "uuid.1"]
+    assert topology["accelerators"][0]["nodes"] == ["node-2", "node-4"]
+    assert topology["accelerators"][0]["leaves"] == ["spine-1/leaf-1", "spine-1/su-[0-3]"]
 
 
 def test_a_cluster_without_nodes(served: Served) -> None:
@@ -207,9 +207,9 @@ def test_the_largest_gang_that_fits_by_level_and_model(served: Served) -> None:
     assert lines[at + 3] == "cluster 4 x node = 32 GPUs cluster 9 x 3 = 27 GPUs cluster"
     # Four nodes that a gang of whole nodes has wholly; of the other one 2 of 5 are left over.
     assert lines[at + 6] == "Stranded: 2 of 37 NVIDIA-A100-SXM4-80GB"
-    told = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
-    assert told["strandedGpus"] == [{"gpuModel": "NVIDIA-A100-SXM4-80GB", "free": 37, "stranded": 2}]
-    leaf = next(one for one in told["largestGangs"] if one["level"] == "leaf")
+    topology = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
+    assert topology["strandedGpus"] == [{"gpuModel": "NVIDIA-A100-SXM4-80GB", "free": 37, "stranded": 2}]
+    leaf = next(gang for gang in topology["largestGangs"] if gang["level"] == "leaf")
     assert leaf["typicalMembers"]["gpusEach"] == 3
     assert set(leaf["wholeNodes"]) == {"nodes", "gpus", "domain"}
 
@@ -246,7 +246,7 @@ def test_watch_follows_the_cluster_one_line_a_picture(served: Served) -> None:
         assert first["gpus"] == {"capacity": 64, "used": 0, "free": 40, "onEmptyNodes": 40}
         served.create_pod("worker", gpus=3)
         served.bind("worker", "node-1")
-        changed = next(one for one in pictures if one["gpus"] != first["gpus"])
+        changed = next(picture for picture in pictures if picture["gpus"] != first["gpus"])
         assert changed["gpus"] == {"capacity": 64, "used": 3, "free": 37, "onEmptyNodes": 32}
         assert changed["strandedGpus"] != first["strandedGpus"]
         watching.send_signal(signal.SIGINT)
@@ -261,12 +261,12 @@ def test_watch_prints_one_picture_after_the_other_where_there_is_no_terminal(ser
     watching = start("topology", "--kubeconfig", served.kubeconfig, "--watch", "--interval", "0.2")
     try:
         assert watching.stdout is not None
-        found = 0
+        count = 0
         for line in watching.stdout:
-            found += line.startswith("Largest gang that fits now")
-            if found == 2:
+            count += line.startswith("Largest gang that fits now")
+            if count == 2:
                 break
-        assert found == 2
+        assert count == 2
     finally:
         watching.kill()
         watching.communicate()

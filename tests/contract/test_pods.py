@@ -65,8 +65,8 @@ async def test_a_binding_means_one_pod_only(api: Client) -> None:
 
 async def test_what_a_binding_must_say(api: Client) -> None:
     (await api.create("pods", pod("a"))).ok()
-    gone = await api.bind("b", "node-1")
-    assert (gone.code, gone.reason, gone.message) == (404, "NotFound", 'pods "b" not found')
+    missing = await api.bind("b", "node-1")
+    assert (missing.code, missing.reason, missing.message) == (404, "NotFound", 'pods "b" not found')
     body: Json = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "node-1"}}
     wrong_name = await api.post("pods", "b", "binding", body)
     assert (wrong_name.code, wrong_name.reason) == (400, "BadRequest")

@@ -69,9 +69,9 @@ async def test_labels_decide_who_is_there(api: Client) -> None:
         left = (await api.patch("pods", "a", {"metadata": {"labels": {"app": "db"}}})).ok()
         (await api.delete("pods", "a")).ok()
         (await api.create("pods", labelled(pod("b"), app="web"))).ok()
-        *_, gone, _ = await watch.expect(("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b"))
-    assert gone["metadata"]["labels"] == {"app": "web", "more": "x"}, "the last state that was selected"
-    assert gone["metadata"]["resourceVersion"] == left.version, "at the version in which it left"
+        *_, deleted, _ = await watch.expect(("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b"))
+    assert deleted["metadata"]["labels"] == {"app": "web", "more": "x"}, "the last state that was selected"
+    assert deleted["metadata"]["resourceVersion"] == left.version, "at the version in which it left"
 
 
 async def test_a_pod_that_is_bound_leaves_those_without_a_node(api: Client) -> None:
@@ -192,6 +192,6 @@ async def test_many_watchers_are_told_the_same(api: Client) -> None:
     tasks = [asyncio.create_task(watcher()) for _ in range(5)]
     for number in range(20):
         (await api.create("pods", pod(f"p-{number}"))).ok()
-    told = await asyncio.gather(*tasks)
-    assert all(versions == told[0] for versions in told)
-    assert len(set(told[0])) == 20
+    histories = await asyncio.gather(*tasks)
+    assert all(versions == histories[0] for versions in histories)
+    assert len(set(histories[0])) == 20

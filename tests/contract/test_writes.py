@@ -269,8 +269,8 @@ async def test_a_delete_says_what_it_deleted(api: Client) -> None:
     reply = (await api.delete("configmaps", "a")).ok()
     assert (reply.body["kind"], reply.body["status"]) == ("Status", "Success")
     assert reply.body["details"] == {"name": "a", "kind": "configmaps", "uid": created.metadata["uid"]}
-    gone = await api.delete("configmaps", "a")
-    assert (gone.code, gone.message) == (404, 'configmaps "a" not found')
+    missing = await api.delete("configmaps", "a")
+    assert (missing.code, missing.message) == (404, 'configmaps "a" not found')
 
 
 async def test_finalizers_keep_an_object(api: Client) -> None:
@@ -334,10 +334,10 @@ async def test_what_becomes_of_dependents_is_asked_by_finalizers(
 
 async def test_a_namespace_is_an_object_too(api: Client) -> None:
     name = api.namespace
-    found = (await api.get("namespaces", name)).ok()
-    assert found.body["status"] == {"phase": "Active"}
-    assert found.metadata["labels"]["kubernetes.io/metadata.name"] == name
-    assert "namespace" not in found.metadata
+    namespace = (await api.get("namespaces", name)).ok()
+    assert namespace.body["status"] == {"phase": "Active"}
+    assert namespace.metadata["labels"]["kubernetes.io/metadata.name"] == name
+    assert "namespace" not in namespace.metadata
     patched = (await api.patch("namespaces", name, {"metadata": {"labels": {"x": "y"}}})).ok()
     assert patched.metadata["labels"]["x"] == "y"
     (await api.put("namespaces", patched.body)).ok()

@@ -74,10 +74,10 @@ def build(dest: Path | None = None, *, modules: Iterable[str] = modules_for()) -
 
 def kubernetes_version(module: str) -> str:
     """The Kubernetes version a module asks for, such as ``v1.36.3``."""
-    found = re.search(r"^\s*(?:require\s+)?k8s\.io/kubernetes (v\S+)", _go_mod(module), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^\s*(?:require\s+)?k8s\.io/kubernetes (v\S+)", _go_mod(module), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{module}/go.mod does not require k8s.io/kubernetes")
-    return found[1]
+    return match[1]
 
 
 def _programs(module: str) -> tuple[str, ...]:

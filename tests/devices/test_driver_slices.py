@@ -113,9 +113,9 @@ def test_each_profile_consumes_what_nvml_says_of_it() -> None:
             **{counter: about[field] for counter, field in kinds.items()},
             "memory": about["memorySizeMB"] << 20,
         }
-    most = {field: max(about[field] for about in PROFILES.values()) for field in kinds.values()}
+    largest = {field: max(about[field] for about in PROFILES.values()) for field in kinds.values()}
     totals = {name: amount for (_, name), amount in pool.counters.items()}
-    assert {counter: totals[counter] for counter in kinds} == {name: most[field] for name, field in kinds.items()}
+    assert {counter: totals[counter] for counter in kinds} == {name: largest[field] for name, field in kinds.items()}
 
 
 # ---------------------------------------------------------------- geometry

@@ -67,9 +67,9 @@ def test_choices_that_are_alike_are_told_apart_by_what_is_free_once_a_pod_ends(
     if chosen < 0:
         return
     refused = data.draw(st.sets(st.integers(1, tables.all_gpus)))
-    found = tables.choose_beside(free, chosen, running, lambda other: other not in refused)
-    assert found & ~free == 0 and found.bit_count() == size
-    assert tables.ring(found) == tables.ring(chosen)
+    picked = tables.choose_beside(free, chosen, running, lambda other: other not in refused)
+    assert picked & ~free == 0 and picked.bit_count() == size
+    assert tables.ring(picked) == tables.ring(chosen)
 
     def offers(gpus: int) -> int:
         return int(tables.offers[gpus])
@@ -84,9 +84,9 @@ def test_choices_that_are_alike_are_told_apart_by_what_is_free_once_a_pod_ends(
     ]
     accepted = [other for other in alike if other not in refused]
     if not running or not accepted or len(alike) == 1:
-        assert found == chosen
+        assert picked == chosen
     else:
-        assert later(found) == max(map(later, accepted)) and found in accepted
+        assert later(picked) == max(map(later, accepted)) and picked in accepted
 
 
 @pytest.mark.parametrize("name", ["topo_16p1h", "topo_4p4h"])

@@ -18,10 +18,10 @@ OWN_MIG = "neuronetes.io/mig-capable", "neuronetes.io/mig-config"
 
 
 def described(labels: Mapping[str, str], gpus: int = 8, *published: PublishedGpu) -> NodeGpus:
-    found, complaints = describe(labels, {"nvidia.com/gpu": gpus}, published)
-    assert found is not None
+    node_gpus, complaints = describe(labels, {"nvidia.com/gpu": gpus}, published)
+    assert node_gpus is not None
     assert not complaints
-    return found
+    return node_gpus
 
 
 # ---------------------------------------------------------------- products
@@ -218,12 +218,12 @@ def test_amd_counts_memory_in_gib() -> None:
 
 
 def test_nodes_that_differ_only_in_uuids_are_one_kind() -> None:
-    one, other = (
+    first, other = (
         describe({MODEL: H100}, {"nvidia.com/gpu": 8}, [PublishedGpu("", memory_bytes=80 * GIB)] * 8)[0]
         for _ in range(2)
     )
-    assert one == other
-    assert hash(one) == hash(other)
+    assert first == other
+    assert hash(first) == hash(other)
 
 
 def test_mig_is_known_by_strategy() -> None:
@@ -273,8 +273,8 @@ def test_how_many_are_close_at_most_is_that_of_all_sets() -> None:
         for needs in (*map(GpuNeeds, GpuLocality), GpuNeeds(bandwidth=40_000), GpuNeeds(GpuLocality.NVLINK, 50_000)):
             close = [chosen for chosen in range(256) if is_close(gpus, needs, chosen)]
             for free in range(0, 256, 7):
-                most = max(chosen.bit_count() for chosen in close if not chosen & ~free)
-                assert most_close(gpus, needs, free) == most, (model, needs, free)
+                largest = max(chosen.bit_count() for chosen in close if not chosen & ~free)
+                assert most_close(gpus, needs, free) == largest, (model, needs, free)
 
 
 # ---------------------------------------------------------------- values of annotations

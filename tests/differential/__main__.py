@@ -38,14 +38,14 @@ class Run:
 
     def compare(self, seed: int) -> None:
         """Ask both sides about the snapshot of a seed."""
-        found = snapshot(seed)
-        theirs = self._oracle.answer(found)
-        self._count(found, theirs)
+        case = snapshot(seed)
+        theirs = self._oracle.answer(case)
+        self._count(case, theirs)
         if self._oracle_only:
             return
-        for difference in self._differences(found, theirs):
+        for difference in self._differences(case, theirs):
             if difference.kind not in self.differences and len(self.differences) < MOST_CASES:
-                self._write(seed, found, difference)
+                self._write(seed, case, difference)
             self.differences[difference.kind] += 1
 
     def report(self, seconds: float) -> Json:
@@ -64,29 +64,29 @@ class Run:
             "aspects": aspects,
         }
 
-    def _count(self, found: Json, answer: Answer) -> None:
-        self.pairs += pairs(found)
-        for pod, name in zip(found["pending"], pending_names(found), strict=True):
+    def _count(self, case: Json, answer: Answer) -> None:
+        self.pairs += pairs(case)
+        for pod, name in zip(case["pending"], pending_names(case), strict=True):
             feasible = len(answer.feasible[name])
             self.feasible += feasible
             for aspect in pod["metadata"]["annotations"][ANNOTATION].split(","):
-                self.aspects[aspect or "none"] += len(found["nodes"])
+                self.aspects[aspect or "none"] += len(case["nodes"])
                 self.aspects_feasible[aspect or "none"] += feasible
             for reason in answer.reasons[name].values():
                 self.reasons[reason if self._detailed else reason.partition(":")[0]] += 1
 
-    def _differences(self, found: Json, theirs: Answer) -> list[Difference]:
+    def _differences(self, case: Json, theirs: Answer) -> list[Difference]:
         try:
-            return differences(found, theirs, filter_snapshot(found))
+            return differences(case, theirs, filter_snapshot(case))
         except Exception as error:  # one snapshot too many must not end the run
             return [Difference("any", "any", None, f"raised {type(error).__name__}: {error}")]
 
-    def _write(self, seed: int, found: Json, difference: Difference) -> None:
+    def _write(self, seed: int, case: Json, difference: Difference) -> None:
         def differs(smaller: Json) -> bool:
             left = self._differences(smaller, self._oracle.answer(smaller))
             return any(other.pod == difference.pod and other.kind == difference.kind for other in left)
 
-        small = shrink(found, differs)
+        small = shrink(case, differs)
         path = self._folder / f"seed-{seed}-{difference.pod.replace('/', '-')}-{difference.node}.json"
         write_case(path, f"Differed: {difference.kind}", small, self._oracle.answer(small))
         print(f"differs: {path}", file=sys.stderr)

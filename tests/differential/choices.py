@@ -37,9 +37,9 @@ def chance(rng: random.Random, probability: float) -> bool:
     return rng.random() < probability
 
 
-def some(rng: random.Random, values: Sequence[T], most: int) -> list[T]:
-    """Between none and ``most`` different values."""
-    return rng.sample(values, min(rng.randint(0, most), len(values)))
+def some(rng: random.Random, values: Sequence[T], limit: int) -> list[T]:
+    """Between none and ``limit`` different values."""
+    return rng.sample(values, min(rng.randint(0, limit), len(values)))
 
 
 def labels(rng: random.Random, known: dict[str, tuple[str, ...]], probability: float) -> dict[str, str]:

@@ -39,10 +39,10 @@ class Difference:
 
 def differences(snapshot: Mapping[str, Any], oracle: FilterAnswer, ours: FilterAnswer) -> list[Difference]:
     """The pairs on which the two do not agree."""
-    found: list[Difference] = []
+    disagreements: list[Difference] = []
     for name in pending_names(snapshot):
         theirs, mine = set(oracle.feasible.get(name, ())), set(ours.feasible.get(name, ()))
-        found += [
+        disagreements += [
             Difference(
                 name,
                 node,
@@ -51,12 +51,12 @@ def differences(snapshot: Mapping[str, Any], oracle: FilterAnswer, ours: FilterA
             )
             for node in sorted(theirs ^ mine)
         ]
-    return found
+    return disagreements
 
 
 def pending_names(snapshot: Mapping[str, Any]) -> list[str]:
     metadata = [pod.get("metadata", {}) for pod in snapshot["pending"]]
-    return [f"{found.get('namespace', '')}/{found.get('name', '')}" for found in metadata]
+    return [f"{meta.get('namespace', '')}/{meta.get('name', '')}" for meta in metadata]
 
 
 def pairs(snapshot: Mapping[str, Any]) -> int:

@@ -69,8 +69,8 @@ class _Generator:
             "spec": {},
             "status": {},
         }
-        if found := labels(rng, POD_LABELS, 0.75):
-            pod["metadata"]["labels"] = found
+        if pod_labels := labels(rng, POD_LABELS, 0.75):
+            pod["metadata"]["labels"] = pod_labels
         priority = rng.choice(PRIORITIES)
         if priority is not None:
             pod["spec"]["priority"] = priority

@@ -55,19 +55,21 @@ def _node(rng: random.Random, name: str) -> Json:
 
 
 def _labels(rng: random.Random, name: str) -> dict[str, str]:
-    found = labels(rng, NODE_LABELS, 0.6)
+    node_labels = labels(rng, NODE_LABELS, 0.6)
     if chance(rng, 0.93):
-        found[HOSTNAME] = name
+        node_labels[HOSTNAME] = name
     if chance(rng, 0.9):
-        found[ZONE] = rng.choice(ZONES) if chance(rng, 0.97) else ""
+        node_labels[ZONE] = rng.choice(ZONES) if chance(rng, 0.97) else ""
     if chance(rng, 0.8):
-        found[REGION] = rng.choice(REGIONS)
+        node_labels[REGION] = rng.choice(REGIONS)
     if chance(rng, 0.15):
-        found[BETA_ZONE] = found.get(ZONE) or rng.choice(ZONES)
-        found[BETA_REGION] = found.get(REGION) or rng.choice(REGIONS)
-    if found.get(ZONE) and chance(rng, 0.4):  # as the drivers of cloud disks do
-        found.update({f"topology.{provider}/zone": found[ZONE] for provider in ("gke.io", "ebs.csi.aws.com")})
-    return found
+        node_labels[BETA_ZONE] = node_labels.get(ZONE) or rng.choice(ZONES)
+        node_labels[BETA_REGION] = node_labels.get(REGION) or rng.choice(REGIONS)
+    if node_labels.get(ZONE) and chance(rng, 0.4):  # as the drivers of cloud disks do
+        node_labels.update(
+            {f"topology.{provider}/zone": node_labels[ZONE] for provider in ("gke.io", "ebs.csi.aws.com")}
+        )
+    return node_labels
 
 
 def allocatable(rng: random.Random) -> Json:

@@ -87,12 +87,12 @@ def resize(rng: random.Random, pod: Json) -> None:
     for field, of in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
         for container in spec.get(field, []):
             if chance(rng, 0.8):
-                found: Json = {"name": container["name"]}
+                container_status: Json = {"name": container["name"]}
                 if chance(rng, 0.8):
-                    found["resources"] = {"requests": _held(rng, container.get("resources", {}))}
+                    container_status["resources"] = {"requests": _held(rng, container.get("resources", {}))}
                 if chance(rng, 0.6):
-                    found["allocatedResources"] = _resized(rng)
-                status.setdefault(of, []).append(found)
+                    container_status["allocatedResources"] = _resized(rng)
+                status.setdefault(of, []).append(container_status)
     if chance(rng, 0.5):
         status["resources"] = {"requests": _held(rng, spec.get("resources", {}))}
     if chance(rng, 0.5):

@@ -45,29 +45,29 @@ class Judge:
             answer = self._oracle.answer(
                 {"nodes": self._nodes, "pods": pods, "pending": pending, "namespaces": self._case.namespaces()}
             )
-            found = []
+            steps = []
             for kind in lacking:
                 nodes = sorted(int(name[1:]) for name in answer.feasible[f"default/next-{kind}"])
                 assert nodes == self._case.feasible(held, kind), f"the exhaustive search of {held}, kind {kind}"
-                found += [(kind, at) for at in nodes]
-            self._known[held] = found
+                steps += [(kind, at) for at in nodes]
+            self._known[held] = steps
         return self._known[held]
 
     def ends(self) -> set[Held] | None:
         """Return all ways in which every member could come to run, None where they are too many."""
-        seen, left, found = {self._case.nothing}, [self._case.nothing], set()
+        seen, left, ends = {self._case.nothing}, [self._case.nothing], set()
         while left:
             held = left.pop()
             if len(self._known) > MOST_STATES:
                 return None
             if sum(map(sum, held)) == sum(kind.count for kind in self._case.kinds):
-                found.add(held)
+                ends.add(held)
                 continue
             for after in (seated_too(held, *step) for step in self.next(held)):
                 if after not in seen:
                     seen.add(after)
                     left.append(after)
-        return found
+        return ends
 
     def reaches(self, wanted: Held) -> bool:
         """Return whether members can come to run so, in some order."""

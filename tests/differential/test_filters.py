@@ -49,10 +49,10 @@ def test_random_snapshots_get_the_same_answer(oracle: Oracle) -> None:
     compared, seed = 0, FIRST_SEED
     differing: dict[int, list[Difference]] = {}
     while compared < PAIRS:
-        found = snapshot(seed)
-        if difference := differences(found, oracle.answer(found), filter_snapshot(found)):
+        case = snapshot(seed)
+        if difference := differences(case, oracle.answer(case), filter_snapshot(case)):
             differing[seed] = difference
-        compared += pairs(found)
+        compared += pairs(case)
         seed += 1
     assert not differing, f"python -m tests.differential --seed {next(iter(differing))} --pairs 1 makes it small"
 
@@ -93,13 +93,13 @@ def test_a_seed_always_gives_the_same_snapshot() -> None:
 
 
 def test_shrinking_leaves_what_matters() -> None:
-    found = snapshot(3)
-    name = pending_names(found)[4]
+    case = snapshot(3)
+    name = pending_names(case)[4]
 
     def holds(smaller: Mapping[str, Any]) -> bool:
         return name in pending_names(smaller) and len(smaller["nodes"]) >= 2
 
-    small = shrink(found, holds)
+    small = shrink(case, holds)
     assert pending_names(small) == [name]
     assert len(small["nodes"]) == 2
     assert not small["pods"]

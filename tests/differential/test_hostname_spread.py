@@ -39,12 +39,12 @@ class Judge:
     def ends(self) -> set[Held]:
         """Return all ways in which every member could come to run."""
         begin = (0,) * (2 * len(self._nodes))
-        seen, left, found = {begin}, [begin], set()
+        seen, left, ends = {begin}, [begin], set()
         while left:
             held = left.pop()
             lacking = self._lacking(held)
             if not any(lacking):
-                found.add(held)
+                ends.add(held)
             for size in (0, 1):
                 for at in self.feasible(held, size) if lacking[size] else ():
                     after = list(held)
@@ -52,7 +52,7 @@ class Judge:
                     if tuple(after) not in seen:
                         seen.add(tuple(after))
                         left.append(tuple(after))
-        return found
+        return ends
 
     def place(self, held: Held) -> Place:
         """Return how near a way is."""

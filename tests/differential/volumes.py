@@ -107,10 +107,10 @@ class Storage:
         drivers: list[Json] = []
         for driver in (*DRIVERS, GCE, EBS):
             if chance(rng, 0.8):
-                found: Json = {"name": driver, "nodeID": name, "topologyKeys": []}
+                csi_driver: Json = {"name": driver, "nodeID": name, "topologyKeys": []}
                 if chance(rng, 0.8):
-                    found["allocatable"] = {"count": rng.choice((0, 1, 1, 2, 3))} if chance(rng, 0.95) else {}
-                drivers.append(found)
+                    csi_driver["allocatable"] = {"count": rng.choice((0, 1, 1, 2, 3))} if chance(rng, 0.95) else {}
+                drivers.append(csi_driver)
         node: Json = {"metadata": {"name": name}, "spec": {"drivers": drivers}}
         if chance(rng, 0.5):
             node["metadata"]["annotations"] = {MIGRATED_PLUGINS: "kubernetes.io/gce-pd,kubernetes.io/aws-ebs"}

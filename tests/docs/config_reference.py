@@ -215,16 +215,16 @@ def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix:
 @cache
 def _texts_of_fields() -> dict[str, dict[str, str]]:
     """Return the text that stands below each field of a model, by the model's name and the field's alias."""
-    found: dict[str, dict[str, str]] = {}
+    by_model: dict[str, dict[str, str]] = {}
     for model in _models(Model):
         (written,) = ast.parse(inspect.getsource(model)).body
         assert isinstance(written, ast.ClassDef)
-        texts = found[model.__name__] = {}
+        texts = by_model[model.__name__] = {}
         for statement, after in zip(written.body, written.body[1:], strict=False):
             if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
                 assert isinstance(statement.target, ast.Name) and isinstance(after.value, ast.Constant)
                 texts[model.model_fields[statement.target.id].alias or ""] = str(after.value.value)
-    return found
+    return by_model
 
 
 def _models(base: type[Model]) -> Iterator[type[Model]]:

@@ -342,8 +342,8 @@ def commands() -> dict[str, click.Command]:
     """Return every command by name."""
     assert isinstance(cli, click.Group)
     context = click.Context(cli)
-    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    return {name: command for name, command in found.items() if command is not None}
+    by_name = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in by_name.items() if command is not None}
 
 
 def _help(command: click.Command, name: str) -> str:

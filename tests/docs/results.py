@@ -30,9 +30,9 @@ def entries() -> Iterator[tuple[Path, str, Run]]:
 
 def runs() -> dict[str, Run]:
     """Return all runs by name. That of the benchmark takes its date from its own results."""
-    found = {name: run for _, name, run in entries()}
-    found["bench"]["date"] = json.loads(BENCH.read_text(encoding="utf-8"))["made"][:10]
-    return found
+    by_name = {name: run for _, name, run in entries()}
+    by_name["bench"]["date"] = json.loads(BENCH.read_text(encoding="utf-8"))["made"][:10]
+    return by_name
 
 
 def recorded_figures() -> dict[str, Run]:
@@ -47,7 +47,7 @@ def keep(name: str, result: str, figures: Run, folder: Path = RESULTS) -> Path:
     there before are kept, as those are what the page shows. Exits with an error if some of them are lacking, as in a
     short form.
     """
-    (path,) = (one for one in sorted(folder.glob("*.json")) if name in json.loads(one.read_text(encoding="utf-8")))
+    (path,) = (file for file in sorted(folder.glob("*.json")) if name in json.loads(file.read_text(encoding="utf-8")))
     content = json.loads(path.read_text(encoding="utf-8"))
     if lacking := missing(content[name]["figures"], figures):
         sys.exit(f"{path} is not written: this run of {name} lacks {', '.join(lacking)}")
@@ -78,10 +78,10 @@ def missing(before: Run, figures: Run) -> list[str]:
 
 def _names(figures: Run, prefix: str = "") -> set[str]:
     """Return the names of all figures, without those within lists."""
-    found: set[str] = set()
+    names: set[str] = set()
     for key, value in figures.items():
-        found |= _names(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
-    return found
+        names |= _names(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
+    return names
 
 
 def command(arguments: list[str]) -> str:

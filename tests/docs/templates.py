@@ -44,9 +44,11 @@ def page(path: Path) -> str:
     return NOTICE.format(name=path.name.partition(".")[0]) + rendered(text, values(runs()))
 
 
-def values(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def values(recorded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the figures of each run, with its date, its command and its result among them."""
-    return {name: {**run.get("figures", {}), **{key: run.get(key) for key in _OF_A_RUN}} for name, run in found.items()}
+    return {
+        name: {**run.get("figures", {}), **{key: run.get(key) for key in _OF_A_RUN}} for name, run in recorded.items()
+    }
 
 
 def rendered(text: str, known: Mapping[str, Any]) -> str:
@@ -68,10 +70,10 @@ def _filled(line: str, known: Mapping[str, Any]) -> str:
 
 
 def _found(name: str, known: Mapping[str, Any]) -> Any:
-    found: Any = known
+    value: Any = known
     for key in name.split("."):
-        found = found[int(key)] if isinstance(found, list) else found[key]
-    return found
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
 
 
 def _told(value: Any, form: str) -> str:

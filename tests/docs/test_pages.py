@@ -44,8 +44,8 @@ def test_every_page_is_reached_from_the_readme() -> None:
     reached, queue = {ROOT / "README.md"}, [ROOT / "README.md"]
     while queue:
         page = queue.pop()
-        found = {(page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link}
-        queue += (fresh := {path for path in found if path.suffix == ".md"} - reached)
+        targets = {(page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link}
+        queue += (fresh := {path for path in targets if path.suffix == ".md"} - reached)
         reached |= fresh
     assert set(PAGES) <= reached
 
@@ -58,8 +58,8 @@ def test_code_blocks_are_closed_and_name_their_language() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_names_nothing_of_one_machine(page: Path) -> None:
-    found = re.search(r"(?<![\w.~}])/(work|opt|home|root|tmp|farm)/\w", page.read_text(encoding="utf-8"))
-    assert found is None, found
+    match = re.search(r"(?<![\w.~}])/(work|opt|home|root|tmp|farm)/\w", page.read_text(encoding="utf-8"))
+    assert match is None, match
 
 
 # ---------------------------------------------------------------- YAML
@@ -86,9 +86,9 @@ def test_yaml_is_accepted(block: Block) -> None:
 
 def _annotations(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
-        found = value.get("annotations")
-        if isinstance(found, dict):
-            yield found
+        annotations = value.get("annotations")
+        if isinstance(annotations, dict):
+            yield annotations
         for inner in value.values():
             yield from _annotations(inner)
 
@@ -107,9 +107,9 @@ def _lines() -> Iterator[tuple[str, str]]:
 LINES = list(_lines())
 CALLS = [(where, line) for where, line in LINES if line.startswith("topo-scheduler")]
 QUOTED = [
-    (str(page.relative_to(ROOT)), found)
+    (str(page.relative_to(ROOT)), command)
     for page in PAGES
-    for found in re.findall(r"`(topo-scheduler [^`]+)`", page.read_text(encoding="utf-8"))
+    for command in re.findall(r"`(topo-scheduler [^`]+)`", page.read_text(encoding="utf-8"))
 ]
 
 

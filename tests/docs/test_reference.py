@@ -188,7 +188,7 @@ def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["sweep"], *extras["mutation"]]
-    declared = {re.match(r"[\w-]+", one)[0] for one in wanted}  # type: ignore[index]
+    declared = {re.match(r"[\w-]+", requirement)[0] for requirement in wanted}  # type: ignore[index]
     text = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text(encoding="utf-8")
     explained = {name for cell in _column(text) for name in re.findall(r"`([\w-]+)`", cell)}
     assert explained == declared

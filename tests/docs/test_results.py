@@ -35,8 +35,8 @@ def is_measured(table: list[str]) -> bool:
 
 @pytest.mark.parametrize("path", HAND_WRITTEN, ids=lambda path: path.name)
 def test_a_page_that_is_written_by_hand_has_no_table_of_measured_values(path: Path) -> None:
-    found = [table[0] for table in tables(path.read_text(encoding="utf-8")) if is_measured(table)]
-    assert not found, "put the values into docs/reference/results, and a template beside them"
+    measured_tables = [table[0] for table in tables(path.read_text(encoding="utf-8")) if is_measured(table)]
+    assert not measured_tables, "put the values into docs/reference/results, and a template beside them"
 
 
 @pytest.mark.parametrize("path", sorted(REFERENCE.glob("measurements*.md")), ids=lambda path: path.name)

@@ -30,9 +30,11 @@ def test_the_page_has_a_section_for_each_kind_of_name() -> None:
 @pytest.mark.parametrize("section", NAMES)
 def test_every_public_name_is_listed_and_no_other(section: str) -> None:
     listed = _sections()[section]
-    added, gone = sorted(NAMES[section] - listed), sorted(listed - NAMES[section])
+    added, removed = sorted(NAMES[section] - listed), sorted(listed - NAMES[section])
     assert not added, f"add to {PAGE.name}, section {section}: {added}"
-    assert not gone, f"{PAGE.name}, section {section}: users rely on {gone}; keep the names, or deprecate them first"
+    assert not removed, (
+        f"{PAGE.name}, section {section}: users rely on {removed}; keep the names, or deprecate them first"
+    )
 
 
 def test_metrics_have_one_of_two_prefixes() -> None:

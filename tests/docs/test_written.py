@@ -74,9 +74,9 @@ def test_a_broken_promise_is_written_as_broken() -> None:
 
 
 def test_clusters_that_need_more_pods_are_counted_apart() -> None:
-    found = WRITTEN["gap_together"]
-    assert (found["fewest_pods_without_node"], found["one_pod_more"], found["two_pods_more"]) == (1, 1, 0)
-    assert found["nodes"] == [30, 40] and found["worst_times_lowest"] == 1.0
+    figures = WRITTEN["gap_together"]
+    assert (figures["fewest_pods_without_node"], figures["one_pod_more"], figures["two_pods_more"]) == (1, 1, 0)
+    assert figures["nodes"] == [30, 40] and figures["worst_times_lowest"] == 1.0
 
 
 def test_memory_is_shown_early_late_and_where_it_stays() -> None:

@@ -121,8 +121,8 @@ class Api:
 
     async def list(self, plural: str, namespace: str | None = "default", **query: str) -> list[Json]:
         """All objects of one namespace; of all when it is None."""
-        found: list[Json] = (await self.request("GET", path(plural, namespace), query=query))["items"]
-        return found
+        items: list[Json] = (await self.request("GET", path(plural, namespace), query=query))["items"]
+        return items
 
     async def patch(
         self, plural: str, name: str, change: Json, namespace: str = "default", *, subresource: str = ""

@@ -59,5 +59,5 @@ async def left_half_bound(cluster: Cluster, trouble: Trouble, start_replica: Sta
     await cluster.wait_for(lambda: rule.struck > 0, 10, "a second bind on its way")
     await first.kill()
     trouble.faults.remove(rule)
-    pods = [pod for one in gang for pod in await cluster.pods_of(one["metadata"]["name"])]
+    pods = [pod for job in gang for pod in await cluster.pods_of(job["metadata"]["name"])]
     assert sum(map(bool, nodes_of(pods))) == 1, "one bound, not all"

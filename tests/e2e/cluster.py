@@ -102,8 +102,8 @@ class Cluster:
             await asyncio.gather(*(self.api.create("nodes", item) for item in nodes[start : start + 32]))
 
         async def usable() -> bool:
-            found = [item for item in await self.api.list("nodes", None) if item["metadata"]["name"] in names]
-            return len(found) == len(names) and all(_usable(item) for item in found)
+            listed = [item for item in await self.api.list("nodes", None) if item["metadata"]["name"] in names]
+            return len(listed) == len(names) and all(_usable(item) for item in listed)
 
         await self.wait_until(usable, 60 + len(nodes) / 20, "all nodes usable")
 
@@ -224,14 +224,14 @@ class Cluster:
     async def events(self, item: Json, reason: str = "") -> list[Json]:
         """Events regarding an object, oldest first; of one reason when given."""
         namespace = item["metadata"].get("namespace") or "default"
-        found = [
+        events = [
             event
             for event in await self.api.list("events", namespace)
             if event.get("regarding", {}).get("uid") == item["metadata"]["uid"]
             and event.get("reportingController") == objects.SCHEDULER
             and (not reason or event["reason"] == reason)
         ]
-        return sorted(found, key=lambda event: str(event.get("eventTime")))
+        return sorted(events, key=lambda event: str(event.get("eventTime")))
 
     async def notes(self, item: Json, reason: str = "") -> list[str]:
         """The texts of the events regarding an object."""
@@ -483,6 +483,6 @@ def unschedulable(pod: Json) -> Json | None:
     """The condition that tells autoscalers to add nodes, None when the pod has none."""
     for condition in pod["status"].get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            found: Json = condition
-            return found if condition.get("reason") == "Unschedulable" else None
+            scheduled: Json = condition
+            return scheduled if condition.get("reason") == "Unschedulable" else None
     return None

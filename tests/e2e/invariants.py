@@ -81,9 +81,9 @@ async def half_bound(cluster: Cluster) -> list[str]:
         else:
             continue
         gangs[id_].append(pod)
-    found = []
+    halves = []
     for id_, pods in gangs.items():
         bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
         if 0 < bound < sizes[id_] and len(pods) >= sizes[id_]:
-            found.append(f"{id_}: {bound} of {sizes[id_]} bound")
-    return found
+            halves.append(f"{id_}: {bound} of {sizes[id_]} bound")
+    return halves

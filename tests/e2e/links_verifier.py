@@ -30,9 +30,9 @@ def verify_links(
     capacity = _capacities(nodes, links)
     promised: Counter[Link] = Counter()
     for members in _gangs(pods).values():
-        most = max((asked(pod, owners) for pod in members), default=0)
+        largest = max((asked(pod, owners) for pod in members), default=0)
         used = [by_name[name] for name in sorted({pod["spec"]["nodeName"] for pod in members}) if name in by_name]
-        promised.update({link: most * amount for link, amount in _loads(used).items()})
+        promised.update({link: largest * amount for link, amount in _loads(used).items()})
     return [
         f"link of {'/'.join(link)} carries {capacity[link]} Mbit/s, {amount} were promised"
         for link, amount in sorted(promised.items())
@@ -41,21 +41,21 @@ def verify_links(
 
 
 def _gangs(pods: Iterable[Json]) -> dict[tuple[str, str], list[Json]]:
-    found: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    gangs: dict[tuple[str, str], list[Json]] = defaultdict(list)
     for pod in pods:
         gang = (pod["metadata"].get("annotations") or {}).get(PREFIX + "gang-id")
         ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         if gang and pod["spec"].get("nodeName") and not ended:
-            found[pod["metadata"]["namespace"], gang].append(pod)
-    return found
+            gangs[pod["metadata"]["namespace"], gang].append(pod)
+    return gangs
 
 
 def asked(pod: Json, owners: Mapping[str, Json]) -> int:
     """Return the Mbit/s that a pod asks for, by its own annotation or that of its owner."""
     owner = next((o for o in pod["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
     above = owners.get(owner["uid"], {}) if owner else {}
-    told = {**(above.get("metadata", {}).get("annotations") or {}), **(pod["metadata"].get("annotations") or {})}
-    return megabits(told[ASKED]) if ASKED in told else 0
+    annotations = {**(above.get("metadata", {}).get("annotations") or {}), **(pod["metadata"].get("annotations") or {})}
+    return megabits(annotations[ASKED]) if ASKED in annotations else 0
 
 
 def _link_of(node: Json) -> Link:
@@ -73,7 +73,7 @@ def _loads(used: Sequence[Json]) -> dict[Link, int]:
 
 def _capacities(nodes: Sequence[Json], links: Sequence[Json]) -> dict[Link, int]:
     """Return what is known of links, in Mbit/s."""
-    found: dict[Link, int] = {}
+    capacities: dict[Link, int] = {}
     by_level = {entry["level"]: entry for entry in links if entry.get("level")}
     by_domain = {entry["domain"]: entry for entry in links if entry.get("domain")}
     below: dict[Link, list[Json]] = defaultdict(list)
@@ -82,24 +82,26 @@ def _capacities(nodes: Sequence[Json], links: Sequence[Json]) -> dict[Link, int]
         labels = node["metadata"].get("labels") or {}
         link, present = _link_of(node), [level for level in LEVELS if level in labels]
         if ASKED in labels and _readable(labels[ASKED]):
-            found[link] = megabits(labels[ASKED])
+            capacities[link] = megabits(labels[ASKED])
         elif "node" in by_level:
-            found[link] = _divided(by_level["node"], 0)
+            capacities[link] = _divided(by_level["node"], 0)
         for depth in range(1, len(link)):
             below[link[:depth]].append(node)
             level_of[link[:depth]] = present[depth - 1].removeprefix(PREFIX)
     for domain, inside in below.items():
-        networks = [found.get(_link_of(node)) for node in inside]
+        networks = [capacities.get(_link_of(node)) for node in inside]
         total = sum(filter(None, networks)) if all(networks) else None
         label = f"{PREFIX}{level_of[domain]}-uplink-bandwidth"
-        told = [node["metadata"]["labels"][label] for node in inside if label in (node["metadata"].get("labels") or {})]
-        readable = [megabits(text) for text in told if _readable(text)]
+        uplinks = [
+            node["metadata"]["labels"][label] for node in inside if label in (node["metadata"].get("labels") or {})
+        ]
+        readable = [megabits(text) for text in uplinks if _readable(text)]
         entry = by_domain.get("/".join(domain)) or (None if readable else by_level.get(level_of[domain]))
         if entry is not None and (entry.get("capacity") or total is not None):
-            found[domain] = _divided(entry, total or 0)
+            capacities[domain] = _divided(entry, total or 0)
         elif readable:
-            found[domain] = min(readable)
-    return found
+            capacities[domain] = min(readable)
+    return capacities
 
 
 def _readable(text: str) -> bool:

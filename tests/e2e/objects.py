@@ -41,12 +41,16 @@ def node(
     """A node that hangs at a leaf."""
     place = {PREFIX + "spine": spine, PREFIX + "leaf": leaf}
     place |= {MODEL: model, PREFIX + "network-bandwidth": bandwidth}
-    told = {"kubernetes.io/hostname": name, **(labels or {}), **{key: value for key, value in place.items() if value}}
+    all_labels = {
+        "kubernetes.io/hostname": name,
+        **(labels or {}),
+        **{key: value for key, value in place.items() if value},
+    }
     has = {"cpu": "96", "memory": "1Ti", "pods": "110", **({NVIDIA: str(gpus)} if gpus else {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": told, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "metadata": {"name": name, "labels": all_labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"taints": taints} if taints else {},
         "status": {
             "capacity": has,

@@ -120,7 +120,11 @@ class FaultProxy:
 
     def break_watches(self, fault: BreakWatch, resource: str | None = None) -> int:
         """Have a fault strike the watches that are open now, of one resource or of all; return how many."""
-        struck = [one for one in self._streams if resource is None or resource.partition(".")[0] == one.info.resource]
+        struck = [
+            open_stream
+            for open_stream in self._streams
+            if resource is None or resource.partition(".")[0] == open_stream.info.resource
+        ]
         for stream in struck:
             stream.fault = BreakWatch(fault.how, stream.sent + fault.after)
             if fault.how == "drop" and not fault.after:

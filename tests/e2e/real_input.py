@@ -66,21 +66,21 @@ class Work:
         return item
 
 
-def openb_pods(most: int) -> list[Work]:
+def openb_pods(limit: int) -> list[Work]:
     """Pods with whole GPUs, in order of arrival."""
-    found: list[Work] = []
+    works: list[Work] = []
     for arrival in read_workload(str(data("openb", "openb_pod_list_default.csv"))).arrivals:
         requests = arrival.pods[0].spec.containers[0].resources.requests
-        if "nvidia.com/gpu" in requests and len(found) < most:
-            found.append(Work(arrival.name, 1, int(requests["nvidia.com/gpu"]), str(requests["cpu"])))
-    return found
+        if "nvidia.com/gpu" in requests and len(works) < limit:
+            works.append(Work(arrival.name, 1, int(requests["nvidia.com/gpu"]), str(requests["cpu"])))
+    return works
 
 
-def muri_gangs(most: int) -> list[Work]:
+def muri_gangs(limit: int) -> list[Work]:
     """Jobs of more than one node's GPUs as pods of whole nodes, those of 2 to 8 as pods of one GPU each."""
-    found: list[Work] = []
+    works: list[Work] = []
     for job in read_muri(data("gangs", "muri", "trace2.csv")):
-        if job.gpus > 1 and len(found) < most:
+        if job.gpus > 1 and len(works) < limit:
             members, each = (job.gpus // GPUS, GPUS) if job.gpus > GPUS else (job.gpus, 1)
-            found.append(Work(job.name.replace("job", "muri"), members, each))
-    return found
+            works.append(Work(job.name.replace("job", "muri"), members, each))
+    return works

@@ -22,8 +22,10 @@ async def wait_for_migration(cluster: Cluster, *phases: str, timeout: float = 30
     """Wait until a Migration is in one of these phases, and return it."""
 
     async def reached() -> Json | None:
-        found = await cluster.api.list("migrations", None)
-        return next((one for one in found if (one.get("status") or {}).get("phase") in phases), None)
+        migrations = await cluster.api.list("migrations", None)
+        return next(
+            (candidate for candidate in migrations if (candidate.get("status") or {}).get("phase") in phases), None
+        )
 
     return await cluster.wait_until(reached, timeout, f"a Migration in phase {' or '.join(phases)}")
 

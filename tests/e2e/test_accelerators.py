@@ -22,7 +22,7 @@ async def test_a_gang_has_a_rack_of_two_leaves_or_waits_for_one(cluster: Cluster
     await cluster.apply(objects.gang("four", 4, 4, required))
     pods = await cluster.wait_bound("four", 4)
     assert set(nodes_of(pods)) == {"s1-l3-1", "s1-l3-2", "s1-l4-1", "s1-l4-2"}
-    assert {annotation(one, "address").count(".") for one in pods} == {2}
+    assert {annotation(member, "address").count(".") for member in pods} == {2}
     await cluster.apply(objects.gang("more", 4, 4, required))
     (pod, *_) = await cluster.wait_pods("more", 4)
     note = "The gang needs 2 leaves in 1 accelerator-domain with room for 4 pods of 4 GPUs; the most free is s1/uuid.1"
@@ -45,4 +45,4 @@ async def test_nodes_on_the_same_rails_are_one_leaf(cluster: Cluster, daemon: Re
     await cluster.apply(objects.gang("near", 2, 8, {"required-level": "leaf"}))
     pods = await cluster.wait_bound("near", 2)
     assert set(nodes_of(pods)) == {"n2-1", "n2-2"}
-    assert {annotation(one, "address").rpartition(".")[0] for one in pods} == {"su2-rail[0-3]"}
+    assert {annotation(pod, "address").rpartition(".")[0] for pod in pods} == {"su2-rail[0-3]"}

@@ -39,8 +39,8 @@ async def test_a_quota_keeps_the_anti_affinity_of_a_team_to_itself(cluster: Clus
     await cluster.api.request("POST", path, quota)
 
     async def counted() -> bool:
-        (found,) = (await cluster.api.request("GET", path))["items"]
-        return "used" in found.get("status", {})
+        (quota_object,) = (await cluster.api.request("GET", path))["items"]
+        return "used" in quota_object.get("status", {})
 
     await cluster.wait_until(counted, 30, "the quota is counted")
     with pytest.raises(ApiError, match="exceeded quota: own-affinity-only"):

@@ -30,13 +30,13 @@ async def submit(cluster: Cluster, first: int = 0) -> None:
     await cluster.apply(*(objects.pod(f"single{number}", 1) for number in range(first, first + SINGLES)))
 
 
-async def all_placed(cluster: Cluster, first: int = 0, timeout: float = 40, *, told: bool = True) -> None:
-    """All of it is bound, each gang in one leaf, and every pod has its event, if all are ``told``."""
+async def all_placed(cluster: Cluster, first: int = 0, timeout: float = 40, *, events: bool = True) -> None:
+    """All of it is bound, each gang in one leaf, and every pod has its event, if ``events``."""
     for number in range(first, first + GANGS):
         assert len(leaves_of(await cluster.wait_bound(f"gang{number}", MEMBERS, timeout))) == 1
     for number in range(first, first + SINGLES):
         (pod,) = await cluster.wait_bound(f"single{number}", 1, timeout)
-        if told:
+        if events:
             await cluster.wait_note(pod, "Successfully assigned", reason="Scheduled", timeout=30)
 
 
@@ -217,7 +217,7 @@ async def test_the_api_server_goes_away(
     await trouble.come_back()
     await submit(cluster, 10)
     # A bind that was on the wire then has no event if the term ended before its answer: see the test below.
-    await all_placed(cluster, timeout=90, told=False)
+    await all_placed(cluster, timeout=90, events=False)
     await all_placed(cluster, 10, timeout=90)
     assert daemon.alive
 
@@ -261,5 +261,5 @@ async def test_the_api_server_crashes_in_the_middle(cluster: Cluster, start_repl
     assert daemon.alive
     await submit(cluster, 10)
     # Of a bind that was on the wire when the lease ran out, the next term learns that it was written, not by whom.
-    await all_placed(cluster, timeout=60, told=False)
+    await all_placed(cluster, timeout=60, events=False)
     await all_placed(cluster, 10, timeout=60)

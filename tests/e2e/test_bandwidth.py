@@ -62,8 +62,8 @@ async def test_labels_of_nodes_tell_uplinks_and_bad_ones_hold_up_nobody(cluster:
 
     async def known() -> bool:
         capacity = "topology_scheduler_link_capacity_bits_per_second"
-        found = [await daemon.metric(capacity, level="leaf", domain=f"s1/l{number}") for number in (1, 2)]
-        return found == [800e9, 800e9]
+        capacities = [await daemon.metric(capacity, level="leaf", domain=f"s1/l{number}") for number in (1, 2)]
+        return capacities == [800e9, 800e9]
 
     await cluster.wait_until(known, 20, "uplinks known from labels")
     await cluster.apply(objects.gang("any", 4, annotations=ASKS))

@@ -15,12 +15,12 @@ DIGITS = "9" * 5000
 def many_kinds(name: str, size: int) -> list[Json]:
     """A gang of bare pods none of which asks what another does."""
     annotations = {"gang-name": name, "gang-size": str(size)}
-    found = []
+    pods = []
     for number in range(size):
         pod = objects.pod(f"{name}-{number}", 0, annotations, cpu=f"{10 + number}m")
         pod["metadata"]["labels"] = {"job-name": name}
-        found.append(pod)
-    return found
+        pods.append(pod)
+    return pods
 
 
 def comparing(name: str, operator: str, value: str) -> Json:

@@ -113,14 +113,16 @@ async def test_two_schedulers_on_nearly_full_nodes(shared: ControlPlane, api: Ap
         watched.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watched
-    refused = [one for one in kubelets.bound if one.scheduler == SCHEDULER and not one.admitted]
-    binds = sum(one.scheduler == SCHEDULER for one in kubelets.bound)
+    refused = [bind for bind in kubelets.bound if bind.scheduler == SCHEDULER and not bind.admitted]
+    binds = sum(bind.scheduler == SCHEDULER for bind in kubelets.bound)
     tell(kubelets.bound, time.monotonic() - started)
     assert len(refused) <= binds / 1000, f"{len(refused)} of {binds} binds were refused"
     first: dict[tuple[str, str], float] = {}
-    for one in refused:
+    for refusal in refused:
         # Members of one gang may be refused together: they were on their way together.
-        assert one.at - first.setdefault((one.owner, one.node), one.at) < 1, "refused again by the same node"
+        assert refusal.at - first.setdefault((refusal.owner, refusal.node), refusal.at) < 1, (
+            "refused again by the same node"
+        )
     assert "Traceback" not in text_of(tmp_path / "daemon.log")
 
 
@@ -138,13 +140,13 @@ async def wait_for_room(kubelets: Kubelets, watched: asyncio.Task[None], created
 def all_ended(kubelets: Kubelets) -> bool:
     """Whether every pod ended, and enough pods came in place of refused members of gangs."""
     bound, gangs = kubelets.bound, kubelets.gangs
-    singles = sum(one.scheduler == SCHEDULER and one.owner not in gangs for one in bound)
-    members = sum(one.owner in gangs and one.admitted for one in bound)
-    others = sum(one.scheduler == THEIRS for one in bound)
+    singles = sum(bind.scheduler == SCHEDULER and bind.owner not in gangs for bind in bound)
+    members = sum(bind.owner in gangs and bind.admitted for bind in bound)
+    others = sum(bind.scheduler == THEIRS for bind in bound)
     # A gang that is rolled back has more members admitted than it has in the end.
     wanted = (TURNS * SINGLES, TURNS * MEMBERS, TURNS * OTHERS, len(bound))
-    there = (singles, members, others, kubelets.ended)
-    return all(is_ >= should for is_, should in zip(there, wanted, strict=True))
+    counts = (singles, members, others, kubelets.ended)
+    return all(is_ >= should for is_, should in zip(counts, wanted, strict=True))
 
 
 async def no_half_gangs(api: Api, kubelets: Kubelets) -> None:
@@ -164,14 +166,14 @@ async def no_half_gangs(api: Api, kubelets: Kubelets) -> None:
 def tell(bound: list[Bound], seconds: float) -> None:
     """Print what was measured, and what was bound to the same node just before each refusal."""
     for scheduler in (SCHEDULER, THEIRS):
-        mine = [one for one in bound if one.scheduler == scheduler]
-        print(f"{scheduler}: {len(mine)} binds, {sum(not one.admitted for one in mine)} refused")
+        mine = [bind for bind in bound if bind.scheduler == scheduler]
+        print(f"{scheduler}: {len(mine)} binds, {sum(not bind.admitted for bind in mine)} refused")
     print(f"{len(bound)} binds in {seconds:.0f} s")
-    for one in bound:
-        if not one.admitted:
+    for attempt in bound:
+        if not attempt.admitted:
             before = [
-                f"{1000 * (one.at - other.at):.0f} ms {'ours' if other.scheduler == SCHEDULER else 'theirs'}"
+                f"{1000 * (attempt.at - other.at):.0f} ms {'ours' if other.scheduler == SCHEDULER else 'theirs'}"
                 for other in bound
-                if other.node == one.node and 0 <= one.at - other.at < 1 and other is not one
+                if other.node == attempt.node and 0 <= attempt.at - other.at < 1 and other is not attempt
             ]
-            print(f"refused: {one.scheduler} on {one.node}; bound there before: {', '.join(before[-12:])}")
+            print(f"refused: {attempt.scheduler} on {attempt.node}; bound there before: {', '.join(before[-12:])}")

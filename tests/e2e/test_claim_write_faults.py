@@ -98,7 +98,7 @@ async def test_a_pod_whose_writes_are_refused_until_it_is_deleted_leaves_nothing
     async def unused() -> bool:
         return not any(
             status.get("allocation") or status.get("reservedFor")
-            for status in (one.get("status", {}) for one in await claims_of(cluster))
+            for status in (claim_object.get("status", {}) for claim_object in await claims_of(cluster))
         )
 
     await cluster.wait_until(unused, 30, "the claim deallocated")
@@ -107,6 +107,6 @@ async def test_a_pod_whose_writes_are_refused_until_it_is_deleted_leaves_nothing
     await cluster.api.delete("resourceclaims", "own", "default")
 
     async def gone() -> bool:
-        return "own" not in {one["metadata"]["name"] for one in await claims_of(cluster)}
+        return "own" not in {claim_object["metadata"]["name"] for claim_object in await claims_of(cluster)}
 
     await cluster.wait_until(gone, 30, "the claim gone")

@@ -60,7 +60,7 @@ async def test_new_weights_take_effect(cluster: Cluster, start_replica: StartRep
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         (
             "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n"
@@ -87,16 +87,16 @@ async def test_a_bad_one_is_refused_and_the_old_one_stays(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     text: str,
-    told: str,
+    problem: str,
 ) -> None:
     file = tmp_path / "config.yaml"
     good = written(file, topologyConstraints={"maxNodesPerLeaf": 2})
     replica = await start_replica(good, config_path=file)
     put(file, text)
     await cluster.wait_for(
-        lambda: any("is refused, the old one stays" in line and told in line for line in caplog.messages),
+        lambda: any("is refused, the old one stays" in line and problem in line for line in caplog.messages),
         10,
-        f"a log line with {told}",
+        f"a log line with {problem}",
     )
     assert replica.daemon.configuration.topology == good.topology
     assert await replica.metric("topology_scheduler_configuration_refused") == 1

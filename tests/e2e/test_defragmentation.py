@@ -43,14 +43,14 @@ async def test_others_move_for_a_gang_that_waits(
     assert len(set(nodes_of(small))) == 1 and not set(nodes_of(small)) & set(nodes_of(team))
 
     async def over() -> bool:
-        found = await cluster.api.list("migrations", None)
-        return len(found) == 2 and all((one.get("status") or {}).get("phase") == "Done" for one in found)
+        listed = await cluster.api.list("migrations", None)
+        return len(listed) == 2 and all((migration.get("status") or {}).get("phase") == "Done" for migration in listed)
 
     await cluster.wait_until(over, 30, "both Migrations are done")
-    found = {one["spec"]["reason"]: one for one in await cluster.api.list("migrations", None)}
-    waiting, moved = found["PendingGang"], found["Defragmentation"]
+    by_reason = {migration["spec"]["reason"]: migration for migration in await cluster.api.list("migrations", None)}
+    waiting, moved = by_reason["PendingGang"], by_reason["Defragmentation"]
     assert moved["spec"]["makesRoomFor"] == f"default/{waiting['metadata']['name']}"
-    assert [one["name"] for one in waiting["status"]["others"]] == [moved["status"]["moves"][0]["pod"]]
+    assert [pod["name"] for pod in waiting["status"]["others"]] == [moved["status"]["moves"][0]["pod"]]
     assert "would make room in" in waiting["spec"]["cause"]
     for cause in ("PendingGang", "Defragmentation"):
         assert await replica.metric("topology_recovery_duration_seconds_count", cause=cause, outcome="Done") == 1

@@ -14,9 +14,9 @@ PARENT = f"{DRIVER}/parentUUID"
 
 async def add_driver(cluster: Cluster, nodes: int, mode: str, gpus: int = 2, *, extended: bool = False) -> None:
     """Add nodes whose GPUs the driver publishes, and its classes."""
-    found = [objects.node(f"s1-l1-n{number}", spine="s1", leaf="l1", gpus=0) for number in range(1, nodes + 1)]
-    await cluster.add_nodes(found)
-    slices = [item for node in found for item in pool_of(node["metadata"]["name"], mode, gpus)]
+    node_objects = [objects.node(f"s1-l1-n{number}", spine="s1", leaf="l1", gpus=0) for number in range(1, nodes + 1)]
+    await cluster.add_nodes(node_objects)
+    slices = [item for node in node_objects for item in pool_of(node["metadata"]["name"], mode, gpus)]
     await cluster.apply(*classes(extended=extended), *slices)
 
 
@@ -75,6 +75,6 @@ async def test_an_unchanged_pod_gets_a_gpu_by_the_class_of_the_chart(cluster: Cl
 
 def slots_of(device: str) -> range:
     """Return the memory slices of an instance, by its name such as ``gpu-0-mig-2g20gb-14-4``."""
-    found = re.fullmatch(r"gpu-\d+-mig-(\d)g(\d+)gb-\d+-(\d)", device)
-    assert found is not None, device
-    return range(int(found[3]), int(found[3]) + int(found[2]) // 10)
+    match = re.fullmatch(r"gpu-\d+-mig-(\d)g(\d+)gb-\d+-(\d)", device)
+    assert match is not None, device
+    return range(int(match[3]), int(match[3]) + int(match[2]) // 10)

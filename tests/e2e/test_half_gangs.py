@@ -110,7 +110,10 @@ async def _length(seen: list[str], count: int) -> bool:
 
 def _ran_complete(pod: Json) -> bool:
     conditions = pod["status"].get("conditions") or []
-    return any(one["type"] == "topology.scheduler/GangComplete" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "topology.scheduler/GangComplete" and condition["status"] == "True"
+        for condition in conditions
+    )
 
 
 async def _only(cluster: Cluster, name: str, count: int) -> bool:

@@ -87,7 +87,7 @@ async def test_a_gang_whose_members_wait_behind_hanging_binds_is_rolled_back_in_
     hanging = {f"train-{number}-" for number in range(LET_THROUGH, MEMBERS)}
 
     def hangs(name: str) -> bool:
-        return any(name.startswith(one) for one in hanging)
+        return any(name.startswith(prefix) for prefix in hanging)
 
     trouble.faults.add(Delay(60.0), verb="create", resource="pods/binding", where=lambda info: hangs(info.name))
     replica = await start_replica(configured(bind_timeout=10.0))

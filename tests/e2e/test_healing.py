@@ -49,10 +49,10 @@ async def test_a_cluster_full_of_gangs_heals(
         await breaking.each(nodes, cluster.kill_kubelet)
         await breaking.each(nodes, cluster.give_up_node)
         assert await breaking.settled(timeline, broken, LONGEST), f"{step}\n{await cluster.describe()}"
-        found = figures(timeline, broken, DEBOUNCE)
+        measured = figures(timeline, broken, DEBOUNCE)
         with capsys.disabled():
-            print(f"\n{step}: {json.dumps(found)}")
-        _judge(timeline, broken, found)
+            print(f"\n{step}: {json.dumps(measured)}")
+        _judge(timeline, broken, measured)
         assert await breaking.problems(cluster, timeline, gangs) == []
 
 
@@ -74,24 +74,26 @@ async def test_a_cluster_without_a_free_gpu_heals_by_the_spares_that_were_lent(
     assert await breaking.settled(timeline, broken, LONGEST), await cluster.describe()
     lost = Counter(leaf_of(pod.node) for pod in broken.lost())
     for gang in broken.hit():
-        gone = [pod for pod in broken.before[gang].values() if pod.node in broken.nodes]
-        spares = {f"{leaf_of(pod.node)}-0" for pod in gone}
-        if spares.isdisjoint(broken.nodes) and all(lost[leaf_of(pod.node)] == 1 for pod in gone):
+        lost_pods = [pod for pod in broken.before[gang].values() if pod.node in broken.nodes]
+        spares = {f"{leaf_of(pod.node)}-0" for pod in lost_pods}
+        if spares.isdisjoint(broken.nodes) and all(lost[leaf_of(pod.node)] == 1 for pod in lost_pods):
             assert whole(timeline, broken, gang)
-            assert {timeline.running(gang)[pod.index].node for pod in gone} == spares
+            assert {timeline.running(gang)[pod.index].node for pod in lost_pods} == spares
         else:
             assert whole(timeline, broken, gang) or gang in waiting(timeline, broken)
-        assert {pod.uid for pod in broken.before[gang].values() if pod.released is not None} <= {p.uid for p in gone}
+        assert {pod.uid for pod in broken.before[gang].values() if pod.released is not None} <= {
+            p.uid for p in lost_pods
+        }
     assert sum(whole(timeline, broken, gang) for gang in broken.hit()) >= 5
     assert await breaking.problems(cluster, timeline, gangs) == []
 
 
-def _judge(timeline: Timeline, broken: Break, found: Json) -> None:
+def _judge(timeline: Timeline, broken: Break, measured: Json) -> None:
     hit, waits = set(broken.hit()), waiting(timeline, broken)
     healed = {gang for gang in hit if whole(timeline, broken, gang)}
     assert healed | waits.keys() == hit and healed.isdisjoint(waits)
-    assert found["gangs_in_no_more_leaves_than_before"] == len(healed)
-    assert found["gangs_in_no_more_spines_than_before"] == len(healed)
+    assert measured["gangs_in_no_more_leaves_than_before"] == len(healed)
+    assert measured["gangs_in_no_more_spines_than_before"] == len(healed)
     moved = {gang: [pod for pod in pods.values() if pod.released is not None] for gang, pods in broken.before.items()}
     assert not any(moved[gang] for gang in waits), "nobody is evicted without a seat"
     asked = [migration for migration in timeline.migrations.values() if migration["spec"].get("makesRoomFor")]
@@ -101,7 +103,9 @@ def _judge(timeline: Timeline, broken: Break, found: Json) -> None:
     lost = Counter(leaf_of(pod.node) for pod in broken.lost())
     full = broken.nodes | {pod.node for pods in broken.before.values() for pod in pods.values()}
     for gang in healed:
-        gone = [pod for pod in broken.before[gang].values() if pod.node in broken.nodes]
-        if all(lost[leaf_of(pod.node)] == 1 and f"{leaf_of(pod.node)}-0" not in full for pod in gone):
-            assert moved[gang] == gone
-            assert {timeline.running(gang)[pod.index].node for pod in gone} == {f"{leaf_of(p.node)}-0" for p in gone}
+        lost_pods = [pod for pod in broken.before[gang].values() if pod.node in broken.nodes]
+        if all(lost[leaf_of(pod.node)] == 1 and f"{leaf_of(pod.node)}-0" not in full for pod in lost_pods):
+            assert moved[gang] == lost_pods
+            assert {timeline.running(gang)[pod.index].node for pod in lost_pods} == {
+                f"{leaf_of(p.node)}-0" for p in lost_pods
+            }

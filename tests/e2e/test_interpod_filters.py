@@ -44,7 +44,7 @@ async def test_replicas_keep_apart_and_namespaces_are_chosen_by_label(cluster: C
     await cluster.add_fabric({"s1": [3]})
     await cluster.add_namespace("e2e-prod", stage="production")
     await cluster.apply(labelled(objects.pod("there", 1, namespace="e2e-prod"), app="db"))
-    (there,) = await cluster.wait_bound("there", 1, namespace="e2e-prod")
+    (database,) = await cluster.wait_bound("there", 1, namespace="e2e-prod")
     selector = {"namespaceSelector": {"matchLabels": {"stage": "production"}}}
     for name in ("one", "two"):
         affinity = away_from("web")
@@ -53,4 +53,4 @@ async def test_replicas_keep_apart_and_namespaces_are_chosen_by_label(cluster: C
         await cluster.apply(labelled(objects.pod(name, 1, affinity=affinity), app="web"))
     placed = {node for name in ("one", "two") for node in nodes_of(await cluster.wait_bound(name, 1))}
     assert len(placed) == 2
-    assert there["spec"]["nodeName"] not in placed
+    assert database["spec"]["nodeName"] not in placed

@@ -30,8 +30,8 @@ async def pair(start_replica: StartReplica) -> tuple[Replica, Replica]:
 
 async def holder(cluster: Cluster) -> str:
     """Who holds the Lease."""
-    found = await cluster.api.find(*LEASE)
-    return str((found or {}).get("spec", {}).get("holderIdentity") or "")
+    lease = await cluster.api.find(*LEASE)
+    return str((lease or {}).get("spec", {}).get("holderIdentity") or "")
 
 
 async def test_one_of_two_leads_and_the_standby_is_ready(cluster: Cluster, start_replica: StartReplica) -> None:

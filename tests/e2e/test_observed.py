@@ -96,12 +96,12 @@ async def test_a_start_is_told_in_few_lines(
     await start_replica()
     await cluster.apply(objects.pod("first", 1))
     await cluster.wait_bound("first", 1)
-    told = [one.getMessage() for one in caplog.records if one.name.startswith("topo_scheduler")]
-    told = told[: next(n for n, line in enumerate(told) if "default/first" in line)]
-    assert 1 <= len(told) <= MOST_LINES_AT_START, told
-    assert len(set(told)) == len(told), "nothing is said twice"
-    assert not any("broke off" in line or "listed" in line for line in told), told
-    (filled,) = [one for one in caplog.records if one.getMessage() == "caches filled, scheduling"]
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("topo_scheduler")]
+    lines = lines[: next(n for n, line in enumerate(lines) if "default/first" in line)]
+    assert 1 <= len(lines) <= MOST_LINES_AT_START, lines
+    assert len(set(lines)) == len(lines), "nothing is said twice"
+    assert not any("broke off" in line or "listed" in line for line in lines), lines
+    (filled,) = [record for record in caplog.records if record.getMessage() == "caches filled, scheduling"]
     assert (filled.__dict__["nodes"], filled.__dict__["pods"]) == (4, 4)
 
 
@@ -111,9 +111,9 @@ async def test_one_log_line_a_decision(cluster: Cluster, daemon: Replica, caplog
     await cluster.apply(objects.gang("team", 4))
     await cluster.wait_bound("team", 4)
     (line,) = [record for record in caplog.records if record.name == "topo_scheduler.decisions"]
-    told = line.__dict__
-    assert told["workload"] == "default/team" and told["verdict"] == "placed" and told["members"] == 4
-    assert told["leaves"] == ["s1/l1"] and len(told["nodes"]) == 4
+    fields = line.__dict__
+    assert fields["workload"] == "default/team" and fields["verdict"] == "placed" and fields["members"] == 4
+    assert fields["leaves"] == ["s1/l1"] and len(fields["nodes"]) == 4
 
 
 async def test_gauges_agree_with_the_objects_of_the_api(cluster: Cluster, daemon: Replica) -> None:

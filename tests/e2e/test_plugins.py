@@ -68,8 +68,8 @@ def with_plugins(
 ) -> Configuration:
     base = configured(election=election) if election else configured()
     named = [{"name": name, "arguments": arguments or {}} for name in plugins]
-    told = {**base.scheduler.model_dump(), "plugins": named, "plugin_timeout": 0.3}
-    return replace(base, scheduler=SchedulerConfig.model_validate(told))
+    settings = {**base.scheduler.model_dump(), "plugins": named, "plugin_timeout": 0.3}
+    return replace(base, scheduler=SchedulerConfig.model_validate(settings))
 
 
 async def test_the_example_filters_and_scores(cluster: Cluster, start_replica: StartReplica, installed: Path) -> None:

@@ -35,7 +35,14 @@ async def fill(cluster: Cluster, count: int, labels: Mapping[str, str] | None = 
 def target(pod: Json) -> Json | None:
     """The condition DisruptionTarget of a pod."""
     conditions = pod["status"].get("conditions") or []
-    return next((one for one in conditions if one["type"] == "DisruptionTarget" and one["status"] == "True"), None)
+    return next(
+        (
+            condition
+            for condition in conditions
+            if condition["type"] == "DisruptionTarget" and condition["status"] == "True"
+        ),
+        None,
+    )
 
 
 async def test_a_gang_of_high_priority_clears_one_leaf(cluster: Cluster, daemon: Replica) -> None:
@@ -58,10 +65,10 @@ async def test_a_gang_of_high_priority_clears_one_leaf(cluster: Cluster, daemon:
         marked = [pod for pod in pods if (target(pod) or {}).get("reason") == "PreemptionByScheduler"]
         return marked if len(marked) == 2 else []
 
-    gone = await cluster.wait_until(going, 10, "two victims marked")
-    assert {pod["spec"]["nodeName"] for pod in gone} == promised
-    assert all(pod["metadata"].get("deletionTimestamp") for pod in gone)
-    for pod in gone:
+    evicted = await cluster.wait_until(going, 10, "two victims marked")
+    assert {pod["spec"]["nodeName"] for pod in evicted} == promised
+    assert all(pod["metadata"].get("deletionTimestamp") for pod in evicted)
+    for pod in evicted:
         condition = target(pod)
         assert condition is not None
         assert condition["message"].endswith(": preempting to accommodate a higher priority pod")
@@ -103,8 +110,8 @@ async def test_a_budget_is_respected_and_named(cluster: Cluster, daemon: Replica
     await cluster.apply(budget)
 
     async def looked_at() -> bool:
-        found = await cluster.api.get("poddisruptionbudgets", "guard", "default")
-        return bool((found.get("status") or {}).get("currentHealthy"))
+        guard = await cluster.api.get("poddisruptionbudgets", "guard", "default")
+        return bool((guard.get("status") or {}).get("currentHealthy"))
 
     await cluster.wait_until(looked_at, 20, "the budget has a status")
     await cluster.apply(objects.pod("urgent", 8, priorityClassName="e2e-high"))

@@ -32,11 +32,11 @@ async def explain(cluster: Cluster, *arguments: str) -> str:
 
 
 async def why(cluster: Cluster, name: str) -> PendingReport:
-    told = await explain(cluster, name, "-o", "json")
-    follows(json.loads(told), "explain.schema.json")
-    found = msgspec.json.decode(told, type=Explained)
-    assert isinstance(found.pending, PendingReport)
-    return found.pending
+    output = await explain(cluster, name, "-o", "json")
+    follows(json.loads(output), "explain.schema.json")
+    explained = msgspec.json.decode(output, type=Explained)
+    assert isinstance(explained.pending, PendingReport)
+    return explained.pending
 
 
 async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Cluster, daemon: Replica) -> None:
@@ -72,9 +72,9 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
     assert "What would help, cheapest first (each was tried on a copy of the cluster):" in text
     assert "s1/l1" in text and "room for 1 of 2 pods" in text
 
-    found = await why(cluster, "whole")
-    assert found.reason.startswith(reason)
-    kinds = {way.kind: way for way in found.remedies}
+    report = await why(cluster, "whole")
+    assert report.reason.startswith(reason)
+    kinds = {way.kind: way for way in report.remedies}
     assert list(kinds) == ["relax", "reduce", "free"]
     assert kinds["reduce"].size == 1
     await _end(cluster, kinds["free"])
@@ -86,8 +86,8 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
 
 
 async def _end(cluster: Cluster, way: RemedyReport) -> None:
-    for one in way.ending_workloads:
-        for pod in one.pods:
+    for workload in way.ending_workloads:
+        for pod in workload.pods:
             namespace, _, name = pod.partition("/")
             await cluster.api.delete("pods", name, namespace, grace=0)
 

@@ -104,7 +104,7 @@ def cheapest(
         terms: dict[object, float] = {("seat", node): float(GPUS)} if node in home else {}
         for name, (own, gpus, _) in pods.items():
             terms[name if own == node else (name, node)] = float(-gpus if own == node else gpus)
-        model.limit(terms, most=float(free[node]))
+        model.limit(terms, upper=float(free[node]))
     return model.least({name: cost for name, (_, _, cost) in pods.items()})
 
 

@@ -120,11 +120,11 @@ def least(cluster: ClusterWithLosses) -> tuple[int, int]:
         used[own_node][pod] = -float(gpus)
         model.limit({pod: 1.0, **{(pod, node): -1.0 for node in targets}}, 0.0, 0.0)
     for node, terms in used.items():
-        model.limit(terms, most=float(cluster.free[node]))
+        model.limit(terms, upper=float(cluster.free[node]))
     waits: dict[object, float] = {(gang.name, "waits"): float(len(gang.lost)) for gang in cluster.gangs}
     fewest = model.least(waits)
     assert fewest is not None
-    model.limit(waits, most=float(fewest))
+    model.limit(waits, upper=float(fewest))
     cheapest = model.least(goal)
     assert cheapest is not None
     return fewest, cheapest

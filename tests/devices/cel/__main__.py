@@ -40,9 +40,9 @@ def compare(oracle: Oracle, first_seed: int, count: int) -> dict[str, Any]:
         theirs, mine = oracle.answer(expression, DEVICES), ours(expression, devices, with_steps=True)
         kinds[f"{kind}, {'invalid' if theirs.error else 'valid'}"] += 1
         answers += len(theirs.outcomes) or 1
-        if found := differs(mine, theirs):
+        if difference := differs(mine, theirs):
             differences += 1
-            print(f"seed {seed}: {expression}\n    {found}", file=sys.stderr)
+            print(f"seed {seed}: {expression}\n    {difference}", file=sys.stderr)
         reasons.update(_general(reason) for reason in not_understood(mine, theirs))
     return {
         "expressions": count,

@@ -358,8 +358,8 @@ def literal_test(seed: int) -> str:
     """A test of a random regular expression, quantity or version."""
     source = random.Random(seed)
 
-    def pieces(choices: Sequence[str], most: int) -> str:
-        text = "".join(source.choice(choices) for _ in range(source.randint(0, most)))
+    def pieces(choices: Sequence[str], limit: int) -> str:
+        text = "".join(source.choice(choices) for _ in range(source.randint(0, limit)))
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     kind = source.randrange(4)

@@ -20,11 +20,11 @@ _TEXTS = f'{_RANGE}.map(x, "abcdefghij" + string(x))'
 
 def expressions() -> list[tuple[str, str]]:
     """Every expression with its feature."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for path in sorted(_FOLDER.glob("*.cel")):
         text = path.read_text(encoding="utf-8").rstrip("\n").replace("\n ", "\0 ")
-        found += [(path.stem, _expanded(line)) for line in text.split("\n")]
-    return found
+        rows += [(path.stem, _expanded(line)) for line in text.split("\n")]
+    return rows
 
 
 def _expanded(line: str) -> str:

@@ -55,11 +55,11 @@ def test_the_file_has_the_whole_table() -> None:
 @pytest.mark.parametrize("feature", FEATURES)
 def test_answers_are_those_of_kubernetes(feature: str) -> None:
     devices = read(DEVICES)
-    found: defaultdict[str, str] = defaultdict(str)
+    differences: defaultdict[str, str] = defaultdict(str)
     for of_feature, expression, outcomes in ROWS:
         if of_feature == feature and (difference := differs(ours(expression, devices), _answer(outcomes))):
-            found[expression] = difference
-    assert not found
+            differences[expression] = difference
+    assert not differences
 
 
 def test_what_is_not_understood_is_known() -> None:

@@ -13,16 +13,16 @@ FIRST_SEED = 2_000_000
 
 
 def test_on_the_table_of_kubernetes() -> None:
-    found = compare_upstream(allocate)
-    assert found.cases > 190
-    assert not found.differences
+    comparison = compare_upstream(allocate)
+    assert comparison.cases > 190
+    assert not comparison.differences
 
 
 @pytest.mark.real
 @pytest.mark.timeout(600)
 def test_on_random_cases() -> None:
     with Oracle() as oracle:
-        found = compare(map(random_case, range(FIRST_SEED, FIRST_SEED + CASES)), allocate, oracle)
-    assert found.cases == CASES
-    assert not found.differences
-    assert len(found.order_dependent) < CASES / 50
+        comparison = compare(map(random_case, range(FIRST_SEED, FIRST_SEED + CASES)), allocate, oracle)
+    assert comparison.cases == CASES
+    assert not comparison.differences
+    assert len(comparison.order_dependent) < CASES / 50
