@@ -70,20 +70,20 @@ def make_node(
     allocatable: Mapping[str, Quantity] | None = None,
 ) -> Node:
     """Return a node that hangs at ``path``: ``spine-1/leaf-1`` names the innermost levels, outermost first."""
-    told = dict(labels or {})
+    node_labels = dict(labels or {})
     parts = path.split("/") if path else []
     for level, part in zip(("fabric", "core", "spine", "leaf")[4 - len(parts) :], parts, strict=True):
         if part:
-            told[PREFIX + level] = part
+            node_labels[PREFIX + level] = part
     if model:
-        told[MODEL] = model
+        node_labels[MODEL] = model
     if bandwidth:
-        told[PREFIX + "network-bandwidth"] = bandwidth
+        node_labels[PREFIX + "network-bandwidth"] = bandwidth
     has: dict[str, Quantity] = {"cpu": cpu, "memory": memory, "pods": pods}
     if gpus:
         has[NVIDIA] = gpus
     return Node(
-        metadata=ObjectMeta(name=name, uid=uid or f"uid-{name}", labels=told),
+        metadata=ObjectMeta(name=name, uid=uid or f"uid-{name}", labels=node_labels),
         spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
         status=NodeStatus(
             allocatable=dict(allocatable) if allocatable is not None else has,
@@ -173,16 +173,16 @@ def make_group(
 ) -> PodGroup:
     """Return a PodGroup as it is read; ``spec`` adds to what the other arguments say."""
     if api is GroupApi.NATIVE:
-        told: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+        fields: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
         if priority is not None:
-            told["priority"] = priority
+            fields["priority"] = priority
         if key:
-            told["schedulingConstraints"] = {"topology": [{"key": key}]}
+            fields["schedulingConstraints"] = {"topology": [{"key": key}]}
     else:
-        told = {"minMember": minimum}
+        fields = {"minMember": minimum}
     obj = PodGroupObject(
         ObjectMeta(name=name, namespace=namespace, uid=f"uid-{api}-{namespace}-{name}"),
-        {**told, **(spec or {})},
+        {**fields, **(spec or {})},
         dict(status or {}),
     )
     return read_group(api, VERSIONS[api][-1], obj)

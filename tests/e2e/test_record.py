@@ -19,11 +19,11 @@ from .replica import configured, replayed
 def recording(directory: Path, audit: Path | None = None) -> Configuration:
     """A configuration that records in small segments."""
     base = configured()
-    told = {
+    changes = {
         "record": Recording(directory=str(directory), segment_bytes=1 << 17),
         "audit_log": AuditLog(path=str(audit) if audit else ""),
     }
-    return Configuration(base.scheduler.model_copy(update=told), base.topology)
+    return Configuration(base.scheduler.model_copy(update=changes), base.topology)
 
 
 async def test_hundreds_of_gangs_with_failures(cluster: Cluster, start_replica: StartReplica, tmp_path: Path) -> None:

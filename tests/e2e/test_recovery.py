@@ -43,9 +43,9 @@ async def test_a_lost_member_goes_to_the_seat_held_for_it(
     status, text = await replica.get("/livez?verbose")
     assert status == 200 and "[+]recovery ok" in text
     for kind, item in (("nodes", move["to"]), ("migrations", done["metadata"]["name"])):
-        found = await cluster.api.get(kind, item)
-        assert not found["metadata"].get("finalizers")
-        assert not any("kopf" in key for key in found["metadata"].get("annotations") or {})
+        resource = await cluster.api.get(kind, item)
+        assert not resource["metadata"].get("finalizers")
+        assert not any("kopf" in key for key in resource["metadata"].get("annotations") or {})
 
 
 async def test_a_dry_run_plans_and_evicts_nobody(
@@ -108,8 +108,8 @@ async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made
     await cluster.api.delete("migrations", first["metadata"]["name"])
 
     async def made_again() -> Json | None:
-        found = await cluster.api.list("migrations", None)
-        return next((one for one in found if one["metadata"]["uid"] != first["metadata"]["uid"]), None)
+        listed = await cluster.api.list("migrations", None)
+        return next((entry for entry in listed if entry["metadata"]["uid"] != first["metadata"]["uid"]), None)
 
     again = await cluster.wait_until(made_again, 20, "another Migration")
     assert again["spec"]["pods"] == first["spec"]["pods"]
@@ -128,14 +128,14 @@ async def test_migrations_without_recovery_say_so_and_go_on_once_it_is_on(
     await cluster.api.create("migrations", migration("move", pods[0]["metadata"]["name"]))
 
     async def answered() -> Json | None:
-        (found,) = await cluster.api.list("migrations", None)
-        return found if (found.get("status") or {}).get("conditions") else None
+        (current,) = await cluster.api.list("migrations", None)
+        return current if (current.get("status") or {}).get("conditions") else None
 
-    found = await cluster.wait_until(answered, 20, "a Migration with a status")
-    (condition,) = found["status"]["conditions"]
+    reported = await cluster.wait_until(answered, 20, "a Migration with a status")
+    (condition,) = reported["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Reserved", "False", "RecoveryDisabled")
-    assert not found["status"].get("phase") and "recovery is off" in found["status"]["message"]
-    await cluster.wait_note(found, "recovery is off", reason="RecoveryDisabled")
+    assert not reported["status"].get("phase") and "recovery is off" in reported["status"]["message"]
+    await cluster.wait_note(reported, "recovery is off", reason="RecoveryDisabled")
     assert nodes_of(await cluster.pods_of("team")) == nodes_of(pods)
     assert replica.daemon.term is not None
     replica.daemon.term.configure(recovery_configuration())
@@ -210,7 +210,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
     async def told() -> bool:
         (migration,) = await cluster.api.list("migrations", None)
         conditions = migration["status"].get("conditions") or []
-        return any(one.get("reason") == "KubeletDead" for one in conditions)
+        return any(condition.get("reason") == "KubeletDead" for condition in conditions)
 
     await wait_for_migration(cluster, "Evicting")
     await cluster.wait_until(told, 20, "the condition says what is awaited")
@@ -222,8 +222,8 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
     await cluster.api.patch("nodes", node_name, {"spec": {"taints": taints}})
 
     async def gone() -> bool:
-        found = await cluster.api.find("pods", lost["metadata"]["name"])
-        return found is None or found["metadata"]["uid"] != lost["metadata"]["uid"]
+        pod = await cluster.api.find("pods", lost["metadata"]["name"])
+        return pod is None or pod["metadata"]["uid"] != lost["metadata"]["uid"]
 
     await cluster.wait_until(gone, 20, "the pod deleted")
     done = await wait_for_migration(cluster, "Done")
@@ -327,7 +327,7 @@ async def test_a_migration_ends_when_the_job_that_it_moves_is_deleted(
     assert seat and seat not in nodes_of(pods)
     await cluster.api.delete("jobs", "team", propagation="Background")
     ended = await wait_for_migration(cluster, "Cancelled")
-    (placed,) = [one for one in ended["status"]["conditions"] if one["type"] == "Placed"]
+    (placed,) = [condition for condition in ended["status"]["conditions"] if condition["type"] == "Placed"]
     assert placed["reason"] == "OwnerDeleted" and "Job team" in ended["status"]["message"]
     # The seat is free: a gang takes all eight nodes.
     await cluster.apply(objects.gang("next", 8))

@@ -52,7 +52,11 @@ async def test_a_job_that_ignores_disruptions_counts_no_failure_when_its_gang_re
     assert len(leaves_of(now)) == 1
     job = await cluster.api.get("jobs", "team")
     assert not job["status"].get("failed")
-    assert not [one for one in job["status"].get("conditions") or [] if one["type"] in ("Failed", "FailureTarget")]
+    assert not [
+        condition
+        for condition in job["status"].get("conditions") or []
+        if condition["type"] in ("Failed", "FailureTarget")
+    ]
 
 
 async def test_without_such_a_policy_each_pod_counts_as_a_failure(
@@ -78,7 +82,7 @@ async def test_where_that_is_more_than_its_backoff_limit_the_job_fails_and_the_m
     failed = await wait_for_migration(cluster, "Failed")
     assert "its controller made none that was bound" in failed["status"]["message"]
     job = await cluster.api.get("jobs", "team")
-    (condition,) = [one for one in job["status"]["conditions"] if one["type"] == "Failed"]
+    (condition,) = [entry for entry in job["status"]["conditions"] if entry["type"] == "Failed"]
     assert condition["reason"] == "BackoffLimitExceeded"
 
 
@@ -108,8 +112,8 @@ async def test_the_audit_log_tells_which_pod_runs_in_place_of_which(
     cluster: Cluster, migrations: None, start_replica: StartReplica, tmp_path: Path
 ) -> None:
     base, audit = recovery_configuration(), tmp_path / "audit.jsonl"
-    told = {"audit_log": AuditLog(path=str(audit))}
-    replica = await start_replica(Configuration(base.scheduler.model_copy(update=told), base.topology))
+    changes = {"audit_log": AuditLog(path=str(audit))}
+    replica = await start_replica(Configuration(base.scheduler.model_copy(update=changes), base.topology))
     await cluster.add_fabric({"s1": [4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
@@ -194,8 +198,8 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
     await cluster.api.create("migrations", migration("bad", "nobody"))
 
     async def left() -> bool:
-        found = await cluster.api.list("migrations", None)
-        return [one["metadata"]["name"] for one in found] == ["waits"]
+        listed = await cluster.api.list("migrations", None)
+        return [entry["metadata"]["name"] for entry in listed] == ["waits"]
 
     await wait_for_migration(cluster, "Planned")
     await cluster.wait_until(left, 20, "what has failed is deleted")

@@ -78,7 +78,9 @@ async def test_a_claim_that_was_protected_ahead_and_never_allocated_can_be_delet
 
     async def protected() -> bool:
         claims = await claims_of(cluster)
-        return len(claims) == 2 and all(FINALIZER in one["metadata"].get("finalizers", ()) for one in claims)
+        return len(claims) == 2 and all(
+            FINALIZER in resource_claim["metadata"].get("finalizers", ()) for resource_claim in claims
+        )
 
     await cluster.wait_until(protected, 20, "finalizers of claims of pods that wait")
     await cluster.api.delete("resourceclaims", "own", "default")
@@ -185,7 +187,11 @@ async def test_devices_that_report_failure_are_given_back_and_those_that_are_rea
     (pod,) = await cluster.wait_pods("p", 1)
 
     async def allocated() -> list[Json]:
-        return [one for one in await claims_of(cluster) if one.get("status", {}).get("allocation")]
+        return [
+            resource_claim
+            for resource_claim in await claims_of(cluster)
+            if resource_claim.get("status", {}).get("allocation")
+        ]
 
     (first,) = await cluster.wait_until(allocated, 15, "devices allocated")
     assert not any(nodes_of(await cluster.pods_of("p"))), "no condition is reported yet"
@@ -193,7 +199,7 @@ async def test_devices_that_report_failure_are_given_back_and_those_that_are_rea
     await cluster.wait_note(pod, f"reports {DRIVER}/failed")
 
     async def allocated_anew() -> list[Json]:
-        return [one for one in await allocated() if not one["status"].get("devices")]
+        return [resource_claim for resource_claim in await allocated() if not resource_claim["status"].get("devices")]
 
     (second,) = await cluster.wait_until(allocated_anew, 40, "devices given back and allocated anew")
     assert FINALIZER in second["metadata"]["finalizers"]
@@ -219,7 +225,7 @@ async def test_devices_that_are_not_ready_go_to_a_pod_of_higher_priority_without
     await cluster.apply(claim("high", asking(8)), high)
 
     async def given() -> list[Json]:
-        named = {one["metadata"]["name"]: one for one in await claims_of(cluster)}
+        named = {resource_claim["metadata"]["name"]: resource_claim for resource_claim in await claims_of(cluster)}
         return [named["high"]] if named["high"].get("status", {}).get("allocation") else []
 
     (made,) = await cluster.wait_until(given, 30, "the devices given to the pod of higher priority")

@@ -40,9 +40,9 @@ async def test_two_shares_are_on_one_gpu_and_whole_gpus_are_others(
     assert (pair["spec"]["nodeName"], annotation(pair, "gpu-index")) == ("shared", "1,2")
     # No GPU is left there that is not held; on the other node shares are refused.
     await cluster.apply(share("late", "0.1"), objects.pod("one", 1))
-    one = await bound(cluster, "one")
-    assert one["spec"]["nodeName"] == "whole"
-    assert "topology.scheduler/gpu-index" not in one["metadata"]["annotations"]
+    single = await bound(cluster, "one")
+    assert single["spec"]["nodeName"] == "whole"
+    assert "topology.scheduler/gpu-index" not in single["metadata"]["annotations"]
     (late,) = await cluster.wait_pods("late", 1)
     await cluster.wait_note(
         late, "0/2 nodes are available: 1 Insufficient GPU shares, 1 node(s) didn't share their GPUs."

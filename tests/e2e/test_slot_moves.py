@@ -82,12 +82,12 @@ async def scattered(cluster: Cluster, by: By) -> dict[str, str]:
         await cluster.api.delete("pods", f"fills-{number}")
 
     async def freed() -> dict[str, str]:
-        found = await devices(cluster)
-        return found if len(found) == 2 else {}
+        held = await devices(cluster)
+        return held if len(held) == 2 else {}
 
-    found = await cluster.wait_until(freed, 30, "devices of deleted pods are free")
-    assert {device[:5] for device in found.values()} == set(GPUS), "each GPU has one instance"
-    return found
+    by_pod = await cluster.wait_until(freed, 30, "devices of deleted pods are free")
+    assert {device[:5] for device in by_pod.values()} == set(GPUS), "each GPU has one instance"
+    return by_pod
 
 
 @pytest.mark.parametrize(("by", "annotated"), [(by_claim, False), (by_resource, False), (by_resource, True)])
@@ -101,12 +101,15 @@ async def test_a_pod_moves_for_one_that_waits_for_a_slot(
     await cluster.wait_bound("waits", 1, timeout=60)
 
     async def over() -> list[Json]:
-        found = await cluster.api.list("migrations", None)
-        done = len(found) == 2 and all((one.get("status") or {}).get("phase") == "Done" for one in found)
-        return found if done else []
+        listed = await cluster.api.list("migrations", None)
+        done = len(listed) == 2 and all((migration.get("status") or {}).get("phase") == "Done" for migration in listed)
+        return listed if done else []
 
-    found = {one["spec"]["reason"]: one for one in await cluster.wait_until(over, 60, "both Migrations are done")}
-    waiting, moved = found["PendingPod"], found["Defragmentation"]
+    by_reason = {
+        migration["spec"]["reason"]: migration
+        for migration in await cluster.wait_until(over, 60, "both Migrations are done")
+    }
+    waiting, moved = by_reason["PendingPod"], by_reason["Defragmentation"]
     assert moved["spec"]["makesRoomFor"] == f"default/{waiting['metadata']['name']}"
     assert "would free" in waiting["spec"]["cause"]
     (move,) = waiting["status"]["moves"]

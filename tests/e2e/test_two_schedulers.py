@@ -43,8 +43,8 @@ async def wait_for_phase(cluster: Cluster, name: str, *phases: str) -> Json:
     """Wait until a Migration is in one of these phases, and return it."""
 
     async def reached() -> Json | None:
-        found = await cluster.api.get("migrations", name)
-        return found if (found.get("status") or {}).get("phase") in phases else None
+        current = await cluster.api.get("migrations", name)
+        return current if (current.get("status") or {}).get("phase") in phases else None
 
     return await cluster.wait_until(reached, 30, f"Migration {name} in phase {' or '.join(phases)}")
 
@@ -53,8 +53,8 @@ async def wait_for_reason(cluster: Cluster, name: str, reason: str) -> Json:
     """Wait until a condition of a Migration has a reason, and return the Migration."""
 
     async def answered() -> Json | None:
-        found = await cluster.api.get("migrations", name)
-        return found if reason in reasons_of(found) else None
+        current = await cluster.api.get("migrations", name)
+        return current if reason in reasons_of(current) else None
 
     return await cluster.wait_until(answered, 20, f"Migration {name} with the reason {reason}")
 
@@ -140,8 +140,8 @@ async def test_a_plan_of_one_scheduler_is_left_alone_by_the_other(
     await wait_for_reason(cluster, name, "DryRun")
 
     async def unchanged() -> bool:
-        (found,) = await cluster.api.list("migrations", None)
-        return bool(found["status"]["phase"] == "Planned" and reasons_of(found) == ["DryRun"])
+        (current,) = await cluster.api.list("migrations", None)
+        return bool(current["status"]["phase"] == "Planned" and reasons_of(current) == ["DryRun"])
 
     await cluster.holds_for(2.0, unchanged, "the other scheduler leaves the plan alone")
     assert await reporters_on(cluster, planned) <= {SCHEDULER}

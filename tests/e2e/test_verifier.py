@@ -83,13 +83,13 @@ def test_bandwidth_and_model() -> None:
 
 
 def sending(*where: str, bandwidth: str = "200Gb", name: str = "g") -> list[dict[str, Any]]:
-    told = {"gang-id": f"default/{name}", "network-bandwidth": bandwidth}
-    found = []
+    annotations = {"gang-id": f"default/{name}", "network-bandwidth": bandwidth}
+    pods = []
     for number, node in enumerate(where):
-        item = objects.pod(f"{name}-{number}", 8, told)
+        item = objects.pod(f"{name}-{number}", 8, annotations)
         item["spec"]["nodeName"] = node
-        found.append(item)
-    return found
+        pods.append(item)
+    return pods
 
 
 def test_links_are_verified_in_both_directions() -> None:

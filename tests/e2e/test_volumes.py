@@ -62,8 +62,8 @@ def using(*claims: str) -> list[Json]:
 
 async def wait_claim_bound(cluster: Cluster, name: str) -> Json:
     async def bound() -> Json | None:
-        found = await cluster.api.get("persistentvolumeclaims", name)
-        return found if found.get("status", {}).get("phase") == "Bound" else None
+        volume_claim = await cluster.api.get("persistentvolumeclaims", name)
+        return volume_claim if volume_claim.get("status", {}).get("phase") == "Bound" else None
 
     return await cluster.wait_until(bound, 30, f"claim {name} bound")
 
@@ -72,18 +72,18 @@ async def wait_selected(cluster: Cluster, name: str) -> str:
     """Wait until a node was chosen for a claim; return it."""
 
     async def chosen() -> str:
-        found = await cluster.api.get("persistentvolumeclaims", name)
-        return str((found["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
+        volume_claim = await cluster.api.get("persistentvolumeclaims", name)
+        return str((volume_claim["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
 
     return await cluster.wait_until(chosen, 30, f"a node chosen for {name}")
 
 
 async def provision(cluster: Cluster, name: str, node: str, mode: str = "ReadWriteOnce", *, here: bool = True) -> None:
     """Make the volume of a claim as a provisioner does; ``here``: only the node can use it."""
-    found = await cluster.api.get("persistentvolumeclaims", name)
+    volume_claim = await cluster.api.get("persistentvolumeclaims", name)
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": name, "namespace": "default"}
-    reference["uid"] = found["metadata"]["uid"]
-    made = f"made-{name}-{found['metadata']['uid'][:8]}"
+    reference["uid"] = volume_claim["metadata"]["uid"]
+    made = f"made-{name}-{volume_claim['metadata']['uid'][:8]}"
     on = (HOST, node) if here else None
     await cluster.apply(volume(made, "disk", mode, on=on, claimRef=reference))
 

@@ -53,7 +53,7 @@ def charged(pod: Json) -> Amounts:
     total: Amounts = defaultdict(int)
     for container in spec["containers"]:
         _add(total, asked(container))
-    most: Amounts = {}
+    peak: Amounts = {}
     sidecars: Amounts = defaultdict(int)
     for container in spec.get("initContainers") or []:
         if container.get("restartPolicy") == "Always":
@@ -62,9 +62,9 @@ def charged(pod: Json) -> Amounts:
         else:
             now = {**sidecars}
             _add(now, asked(container))
-        most = {name: max(most.get(name, 0), now.get(name, 0)) for name in most.keys() | now.keys()}
+        peak = {name: max(peak.get(name, 0), now.get(name, 0)) for name in peak.keys() | now.keys()}
     _add(total, sidecars)
-    held = {name: max(total.get(name, 0), most.get(name, 0)) for name in total.keys() | most.keys()}
+    held = {name: max(total.get(name, 0), peak.get(name, 0)) for name in total.keys() | peak.keys()}
     _add(held, {name: milli(value) for name, value in (spec.get("overhead") or {}).items()})
     held["pods"] = 1000
     extra = (pod["metadata"].get("annotations") or {}).get(PREFIX + "charged-gpus")
@@ -243,9 +243,9 @@ def _fewest_leaves(
             by_model["" if mixed else model_of(node)].append(node)
     best: tuple[int, int] | None = None
     for group in by_model.values():
-        found = _fewest_of(group, len(gang), need, each, max_nodes, max_gpus)
-        if found is not None and (best is None or (-found[0], found[1]) < (-best[0], best[1])):
-            best = found
+        fewest = _fewest_of(group, len(gang), need, each, max_nodes, max_gpus)
+        if fewest is not None and (best is None or (-fewest[0], fewest[1]) < (-best[0], best[1])):
+            best = fewest
     return best
 
 
@@ -265,9 +265,9 @@ def _fewest_of(
         domains: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for path, total in leaves.items():
             domains[path[:depth]].append(total)
-        found = [count for totals in domains.values() if (count := _count(totals, members))]
-        if found:
-            return depth, min(found)
+        leaf_counts = [count for totals in domains.values() if (count := _count(totals, members))]
+        if leaf_counts:
+            return depth, min(leaf_counts)
     return None
 
 

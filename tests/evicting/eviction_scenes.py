@@ -48,7 +48,7 @@ class EvictionScene:
         self.driver.said.clear()
         self.driver.now = now()
         self.driver.step()
-        wanted = [one for one in self.driver.said if isinstance(one, Preempt)]
+        wanted = [instruction for instruction in self.driver.said if isinstance(instruction, Preempt)]
         for instruction in wanted:
             self.executor.carry_out(instruction)
         return len(wanted)
@@ -66,7 +66,7 @@ class EvictionScene:
         """Return how many preemptions a scrape shows, by outcome."""
         name = "topology_scheduler_preemption_victims_total"
         seen = samples(self.executor._metrics)
-        return {dict(labels)["outcome"]: value for (one, labels), value in seen.items() if one == name}
+        return {dict(labels)["outcome"]: value for (metric, labels), value in seen.items() if metric == name}
 
     @property
     def running(self) -> int:
@@ -106,9 +106,9 @@ async def eviction_scene(
 
     def changed(uid: str) -> None:
         chain = owners.resolve(_members(owner, 1)[0].metadata)
-        if gone := getattr(chain, "gone", ""):
+        if reason := getattr(chain, "gone", ""):
             d.now = now()
-            d.disown(uid, gone)
+            d.disown(uid, reason)
 
     owners = OwnerDirectory(w.client, on_change=changed, needed=lambda uid: True, clock=now)
     await owners.complete(_members(owner, 1)[0].metadata)
@@ -149,12 +149,12 @@ async def eviction_scene(
 
 
 def _members(owner: Json, size: int) -> list[Pod]:
-    found = controller_reference(owner)
+    reference = controller_reference(owner)
     return [
         make_pod(
-            f"{found['name']}-{n}",
+            f"{reference['name']}-{n}",
             gpus=8,
-            owner=OwnerReference(found["apiVersion"], found["kind"], found["name"], found["uid"], True),
+            owner=OwnerReference(reference["apiVersion"], reference["kind"], reference["name"], reference["uid"], True),
             priority=10,
             annotations={"gang-name": "train", "gang-size": str(size)},
         )

@@ -67,17 +67,17 @@ async def test_a_migration_goes_on_though_it_can_not_be_written_that_its_pods_ha
         runner, machine = moving(w)
         rule = w.server.faults.add(Delay(60.0), resource="pods/status")
         forced = [eviction(w, f"p{number}", force=True) for number in range(8)]
-        tasks = [asyncio.create_task(runner._executor.evict(one)) for one in forced]
+        tasks = [asyncio.create_task(runner._executor.evict(instruction)) for instruction in forced]
         await asyncio.sleep(1)
-        assert {uid for _, uid in machine.ended} == {one.pod.uid for one in forced}
+        assert {uid for _, uid in machine.ended} == {instruction.pod.uid for instruction in forced}
         # They are there because of their finalizers, and evicted again while that is still being written.
         asked = w.asked("patch", "pods/status")
-        await asyncio.gather(*(runner._executor.evict(one) for one in forced))
+        await asyncio.gather(*(runner._executor.evict(instruction) for instruction in forced))
         assert w.asked("patch", "pods/status") == asked
         w.server.faults.remove(rule)
         await asyncio.sleep(2 * RETRY_SECONDS)
         assert all(task.done() for task in tasks)
-        assert {w.pod(one.pod.name).status.phase for one in forced} == {"Failed"}
+        assert {w.pod(instruction.pod.name).status.phase for instruction in forced} == {"Failed"}
 
 
 @virtual_time
@@ -89,7 +89,7 @@ async def test_evictions_that_a_namespace_does_not_let_through_do_not_hold_up_mi
             Delay(60.0), resource="pods/eviction", where=lambda info: "/namespaces/hostile/" in info.path
         )
         hostile = [eviction(w, f"h{number}", "hostile") for number in range(40)]
-        tasks = [asyncio.create_task(runner._executor.evict(one)) for one in hostile]
+        tasks = [asyncio.create_task(runner._executor.evict(instruction)) for instruction in hostile]
         await asyncio.sleep(1)
         assert w.asked("create", "pods/eviction") == REQUESTS_IN_FLIGHT_OF_NAMESPACE
         began = now()

@@ -40,8 +40,8 @@ class SlowEvictor:
 @virtual_time
 async def test_rollbacks_of_one_namespace_leave_slots_to_others() -> None:
     evictor, tasks = SlowEvictor(), []
-    found = (*4 * (None,), evictor, *4 * (None,))
-    writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]", found))
+    fields = (*4 * (None,), evictor, *4 * (None,))
+    writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]", fields))
 
     async def confirm(_: object) -> str:
         return ""

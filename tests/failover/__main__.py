@@ -22,24 +22,26 @@ KEPT = {"SIGKILL": "failover_sigkill", "SIGTERM": "failover_sigterm", "outage": 
 
 async def _zombies(count: int, stop_seconds: float, version: Version, *, write: bool) -> bool:
     async with scene(DEFAULT, {"s1": [8, 8]}, version, CONFIG) as it:
-        found = await cycles(it, count, stop_seconds)
-        print(f"{found.cycles} cycles of {stop_seconds:g} s, {found.takeovers} takeovers, {found.binds} binds")
-        for problem in (*found.zombies, *found.overbooked):
+        outcome = await cycles(it, count, stop_seconds)
+        print(f"{outcome.cycles} cycles of {stop_seconds:g} s, {outcome.takeovers} takeovers, {outcome.binds} binds")
+        for problem in (*outcome.zombies, *outcome.overbooked):
             print(f"  {problem}")
-        print(f"{len(found.zombies)} writes after the lease, {len(found.overbooked)} problems of nodes and pods")
+        print(f"{len(outcome.zombies)} writes after the lease, {len(outcome.overbooked)} problems of nodes and pods")
         if write:
-            result = f"{len(found.zombies)} writes after the Lease" if found.zombies else "no write after the Lease"
-            keep("zombies" if version == "current" else "zombies_oldest", result, figures(found, stop_seconds, version))
-        return not found.zombies and not found.overbooked and found.takeovers == found.cycles
+            result = f"{len(outcome.zombies)} writes after the Lease" if outcome.zombies else "no write after the Lease"
+            keep(
+                "zombies" if version == "current" else "zombies_oldest", result, figures(outcome, stop_seconds, version)
+            )
+        return not outcome.zombies and not outcome.overbooked and outcome.takeovers == outcome.cycles
 
 
-def figures(found: Found, stop_seconds: float, version: Version) -> dict[str, Any]:
+def figures(outcome: Found, stop_seconds: float, version: Version) -> dict[str, Any]:
     """Return what is kept of all cycles."""
     return {
-        "rounds": found.cycles,
-        "failovers": found.takeovers,
-        "binds": found.binds,
-        "writes_after_the_lease": len(found.zombies),
+        "rounds": outcome.cycles,
+        "failovers": outcome.takeovers,
+        "binds": outcome.binds,
+        "writes_after_the_lease": len(outcome.zombies),
         "stop_s": round(stop_seconds),
         "kubernetes": kubernetes_version("go" if version == "current" else "go-oldest").removeprefix("v"),
     }
@@ -56,9 +58,9 @@ async def _times(repeat: int, nodes: int, which: list[str], *, write: bool) -> b
                 print(f"  {name}: {seconds[-1]:.2f} s", flush=True)
             print(f"{name}: {min(seconds):.1f}-{max(seconds):.1f} s of {repeat}", flush=True)
             if write and name in KEPT:
-                told = [round(one, 1) for one in seconds]
-                kept = {"nodes": nodes, "rounds": repeat, "next_bind_s": told, "longest_s": max(told)}
-                keep(KEPT[name], f"{max(told)} s at most", kept)
+                rounded = [round(duration, 1) for duration in seconds]
+                kept = {"nodes": nodes, "rounds": repeat, "next_bind_s": rounded, "longest_s": max(rounded)}
+                keep(KEPT[name], f"{max(rounded)} s at most", kept)
         problems = it.zombies() + it.cluster.recorder.problems
         print("\n".join(problems))
         return not problems

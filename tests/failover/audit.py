@@ -49,7 +49,7 @@ def flags(folder: Path) -> list[str]:
 
 def writes(folder: Path) -> list[Write]:
     """Return the writes that took effect, in their order."""
-    found = []
+    entries = []
     # The API server may be in the middle of the last line.
     for line in (folder / "audit.log").read_text().split("\n")[:-1]:
         event = json.loads(line)
@@ -57,7 +57,7 @@ def writes(folder: Path) -> list[Write]:
         if event.get("stage") != "ResponseComplete" or event["responseStatus"].get("code", 500) >= 300:
             continue
         name = f"{about.get('namespace', '')}/{about.get('name', '')}"
-        found.append(
+        entries.append(
             Write(
                 event["user"]["extra"][CREDENTIAL][0],
                 _seconds(event["stageTimestamp"]),
@@ -66,7 +66,7 @@ def writes(folder: Path) -> list[Write]:
                 name,
             )
         )
-    return sorted(found, key=lambda write: write.done)
+    return sorted(entries, key=lambda write: write.done)
 
 
 def _what(event: Json) -> str:
@@ -90,15 +90,15 @@ def lease_holder(log: Sequence[Write]) -> str:
 
 def zombies(log: Sequence[Write]) -> list[Write]:
     """Return the writes that took effect after another one had taken the Lease; empty if all is well."""
-    found: list[Write] = []
+    late_writes: list[Write] = []
     holder = ""
     for write in log:
         kind = write.what.split()[1]
         if kind == "leases":
             holder = write.credential
         elif kind not in UNFENCED and write.credential != holder:
-            found.append(write)
-    return found
+            late_writes.append(write)
+    return late_writes
 
 
 def _seconds(text: str) -> float:

@@ -91,7 +91,7 @@ class Scene:
 
     def logs(self) -> str:
         """Return the ends of the logs."""
-        return "\n".join(f"{one.name}:\n" + one.log.read_text()[-3000:] for one in self.replicas)
+        return "\n".join(f"{replica.name}:\n" + replica.log.read_text()[-3000:] for replica in self.replicas)
 
     def zombies(self) -> list[str]:
         """Return what was written by a replica after another one had taken the Lease."""

@@ -76,12 +76,12 @@ async def test_a_leader_that_is_woken_after_others_have_followed_writes_nothing(
         async def takeovers() -> None:
             seconds.extend([await crash(it) for _ in range(CRASHES)])
 
-        found = await cycles(it, 1, STOP_SECONDS, takeovers)
-        assert found.takeovers == 1, it.logs()
-        assert found.zombies == []
-        assert found.overbooked == []
+        outcome = await cycles(it, 1, STOP_SECONDS, takeovers)
+        assert outcome.takeovers == 1, it.logs()
+        assert outcome.zombies == []
+        assert outcome.overbooked == []
         seconds.sort()
-        print(f"from SIGKILL to the next bind: {', '.join(f'{one:.2f} s' for one in seconds)}")
+        print(f"from SIGKILL to the next bind: {', '.join(f'{duration:.2f} s' for duration in seconds)}")
         assert seconds[0] < SHORT.lease_duration + PROMISED_SECONDS, (seconds, it.logs())
         assert seconds[-1] < SHORT.lease_duration + SLACK_SECONDS, (seconds, it.logs())
         assert await orderly_end(it) < SLACK_SECONDS, it.logs()

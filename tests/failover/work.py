@@ -86,7 +86,7 @@ class Work:
         pods = await cluster.pods_of(name)
         if not cluster.plane.controllers:
             lacking = {f"{name}-{number}" for number in range(size)} - {pod["metadata"]["name"] for pod in pods}
-            await cluster.apply(*(objects.pod(one, 8, **spec) for one in lacking))
+            await cluster.apply(*(objects.pod(pod_name, 8, **spec) for pod_name in lacking))
         alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         return len(alive) == size and all(pod["spec"].get("nodeName") for pod in alive)
 

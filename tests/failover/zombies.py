@@ -33,21 +33,21 @@ async def cycles(scene: Scene, count: int, stop_seconds: float, meanwhile: Meanw
 
     ``meanwhile`` is done while it is stopped, and then awaited; otherwise pods are created all the time.
     """
-    found, work = Found(), Work(scene)
+    outcome, work = Found(), Work(scene)
     await work.prepare()
     for _ in range(2):
         await scene.start()
     await scene.next_bind()
     for _ in range(count):
-        await _cycle(scene, work, stop_seconds, found, meanwhile)
-        found.cycles += 1
-    found.zombies = scene.zombies()
-    found.overbooked = list(scene.cluster.recorder.problems)
-    found.binds = len(scene.cluster.recorder.bound)
-    return found
+        await _cycle(scene, work, stop_seconds, outcome, meanwhile)
+        outcome.cycles += 1
+    outcome.zombies = scene.zombies()
+    outcome.overbooked = list(scene.cluster.recorder.problems)
+    outcome.binds = len(scene.cluster.recorder.bound)
+    return outcome
 
 
-async def _cycle(scene: Scene, work: Work, stop_seconds: float, found: Found, meanwhile: Meanwhile | None) -> None:
+async def _cycle(scene: Scene, work: Work, stop_seconds: float, outcome: Found, meanwhile: Meanwhile | None) -> None:
     leader = scene.leader()
     await work.settled()
     await work.burst()
@@ -65,7 +65,7 @@ async def _cycle(scene: Scene, work: Work, stop_seconds: float, found: Found, me
         await asyncio.sleep(end - loop.time())
     else:
         await _load(scene, end - loop.time())
-    found.takeovers += len(scene.cluster.recorder.bound) > before
+    outcome.takeovers += len(scene.cluster.recorder.bound) > before
     leader.wake()
     await _load(scene, AFTER_SECONDS)
     await scene.clear_done()

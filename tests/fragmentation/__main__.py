@@ -24,23 +24,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scoring", default="fragmentation")
     parser.add_argument("--learned", action="store_true")
     parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
-    told = parser.parse_args(arguments)
-    low, high = map(int, told.seeds.split(".."))
-    cluster = machines(told.data)
+    options = parser.parse_args(arguments)
+    low, high = map(int, options.seeds.split(".."))
+    cluster = machines(options.data)
     means: dict[str, dict[str, float]] = {}
-    for trace in told.trace.split(",") if told.trace != "all" else PUBLISHED:
-        pods = wants(told.data, trace)
-        for scoring in told.scoring.split(","):
-            results = [run(cluster, pods, trace, s, scoring, learned=told.learned) for s in range(low, high + 1)]
+    for trace in options.trace.split(",") if options.trace != "all" else PUBLISHED:
+        pods = wants(options.data, trace)
+        for scoring in options.scoring.split(","):
+            results = [run(cluster, pods, trace, s, scoring, learned=options.learned) for s in range(low, high + 1)]
             for result in results:
                 sys.stdout.write(json.dumps(asdict(result)) + "\n")
-            found = mean(result.allocated for result in results)
-            means.setdefault(trace, {"published": PUBLISHED[trace]})[scoring] = round(found, 2)
-            sys.stdout.write(f"# {trace} {scoring}: mean {found:.2f}, published FGD {PUBLISHED[trace]:.2f}\n")
+            average = mean(result.allocated for result in results)
+            means.setdefault(trace, {"published": PUBLISHED[trace]})[scoring] = round(average, 2)
+            sys.stdout.write(f"# {trace} {scoring}: mean {average:.2f}, published FGD {PUBLISHED[trace]:.2f}\n")
             sys.stdout.flush()
-    if told.write:
-        above = all(one.get("fragmentation", 0.0) > one["published"] for one in means.values())
-        name = "fragmentation_learned" if told.learned else "fragmentation"
+    if options.write:
+        above = all(trace_means.get("fragmentation", 0.0) > trace_means["published"] for trace_means in means.values())
+        name = "fragmentation_learned" if options.learned else "fragmentation"
         keep(name, "above the published values" if above else "not above all published values", means)
     return 0
 

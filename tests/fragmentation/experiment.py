@@ -59,13 +59,13 @@ def arrivals(pods: Sequence[Want], capacity: int, seed: int) -> list[Want]:
     draw = random.Random(seed)
     order = list(pods)
     draw.shuffle(order)
-    asked, found = 0, list[Want]()
+    asked, arrived = 0, list[Want]()
     while True:
-        one = order[len(found)] if len(found) < len(order) else draw.choice(order)
-        if asked + one.asked > FILL * capacity and len(found) >= len(order):
-            return found
-        found.append(one)
-        asked += one.asked
+        want = order[len(arrived)] if len(arrived) < len(order) else draw.choice(order)
+        if asked + want.asked > FILL * capacity and len(arrived) >= len(order):
+            return arrived
+        arrived.append(want)
+        asked += want.asked
 
 
 def class_of(want: Want) -> PodClass:
@@ -78,7 +78,7 @@ def class_of(want: Want) -> PodClass:
 
 def typical(pods: Sequence[Want]) -> Popular:
     """Return the typical pods of a trace."""
-    return popular(Counter(kind_of(dict(class_of(one).amounts), one.models) for one in pods))
+    return popular(Counter(kind_of(dict(class_of(want).amounts), want.models) for want in pods))
 
 
 def run(
@@ -86,15 +86,15 @@ def run(
 ) -> Result:
     """Fill a cluster."""
     world = World(SchedulerConfig())
-    for one in machines:
+    for machine in machines:
         node = make_node(
-            one.name,
+            machine.name,
             "all",
-            gpus=one.gpus,
-            cpu=f"{one.cpu}m",
-            memory=f"{one.memory}Mi",
+            gpus=machine.gpus,
+            cpu=f"{machine.cpu}m",
+            memory=f"{machine.memory}Mi",
             pods=100_000,
-            model=one.model,
+            model=machine.model,
             labels={"topology.scheduler/gpu-sharing": "true"},
         )
         assert world.put_node(node, 0.0) == []
@@ -102,19 +102,19 @@ def run(
         np.array(WEIGHTS, np.int64), SizeRuleLimits(), alone=scoring, typical=() if learned else typical(pods)
     )
     planner, layout = Planner(world.around, world.history, policy), world.layout
-    capacity = 1000 * sum(one.gpus for one in machines)
+    capacity = 1000 * sum(host.gpus for host in machines)
     order = arrivals(pods, capacity, seed)
-    classes = {one: class_of(one) for one in set(pods)}
+    classes = {want: class_of(want) for want in set(pods)}
     held = placed = 0
     began = time.perf_counter()
     for number, want in enumerate(order):
         cls, uid = classes[want], str(number)
         if learned:
             world.around.kinds.put(uid, kind_of(dict(cls.amounts), want.models))
-        found = planner.plan(PlacementQuery([(cls, 1)], gang=False), layout, 0.0)
-        if not isinstance(found, Placement):
+        outcome = planner.plan(PlacementQuery([(cls, 1)], gang=False), layout, 0.0)
+        if not isinstance(outcome, Placement):
             continue
-        row = found.rows[0][0]
+        row = outcome.rows[0][0]
         (devices,) = choose_gpus(planner, [(cls, row)])
         world.ledger.assume(uid, world.nodes.names[row], cls.amounts, devices=devices)
         held += want.asked

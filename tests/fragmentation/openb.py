@@ -41,17 +41,17 @@ class Want:
 
 def machines(data: Path) -> list[Machine]:
     """Return the nodes of the trace."""
-    found = []
+    trace_nodes = []
     for node in read_openb_nodes(data / "openb_node_list_gpu_node.csv").nodes:
         has, labels = node.status.allocatable, node.metadata.labels
         cpu, memory = parse_quantity(has["cpu"], 1000), parse_quantity(has["memory"]) >> 20
-        found.append(Machine(node.metadata.name, cpu, memory, parse_quantity(has.get(GPU, 0)), labels[MODEL]))
-    return found
+        trace_nodes.append(Machine(node.metadata.name, cpu, memory, parse_quantity(has.get(GPU, 0)), labels[MODEL]))
+    return trace_nodes
 
 
 def wants(data: Path, trace: str) -> list[Want]:
     """Return the pods of one of its lists, such as ``default`` or ``gpushare40``, by name."""
-    found = []
+    trace_pods = []
     for arrival in read_openb_pods(data / f"openb_pod_list_{trace}.csv").arrivals:
         (pod,) = arrival.pods
         asks, share = pod.spec.containers[0].resources.requests, pod.metadata.annotations.get(GPU_FRACTION)
@@ -59,5 +59,5 @@ def wants(data: Path, trace: str) -> list[Want]:
         milli = parse_fraction(share) if share else 1000 * bool(gpus)
         models = tuple(filter(None, pod.metadata.annotations.get(GPU_MODEL, "").split(",")))
         cpu, memory = parse_quantity(asks["cpu"], 1000), parse_quantity(asks["memory"]) >> 20
-        found.append(Want(arrival.name, cpu, memory, gpus, milli, models))
-    return sorted(found, key=lambda want: want.name)
+        trace_pods.append(Want(arrival.name, cpu, memory, gpus, milli, models))
+    return sorted(trace_pods, key=lambda want: want.name)

@@ -47,15 +47,15 @@ def test_the_same_seed_gives_the_same_and_another_another() -> None:
         return replace(result, seconds=0.0)
 
     for learned in (False, True):
-        one, again = (run(cluster, pods, "made up", 1, "fragmentation", learned=learned) for _ in range(2))
-        assert told(one) == told(again)
-        assert 80 < one.allocated <= 100
+        first, again = (run(cluster, pods, "made up", 1, "fragmentation", learned=learned) for _ in range(2))
+        assert told(first) == told(again)
+        assert 80 < first.allocated <= 100
 
 
 def test_arrivals_ask_for_nearly_130_percent() -> None:
     _, pods = made_up()
     order = arrivals(pods, 48_000, 7)
-    assert 1.3 * 48_000 - 4000 <= sum(one.asked for one in order) <= 1.3 * 48_000
+    assert 1.3 * 48_000 - 4000 <= sum(want.asked for want in order) <= 1.3 * 48_000
     assert set(order) == set(pods)
 
 

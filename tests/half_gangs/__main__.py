@@ -46,8 +46,8 @@ async def run(rounds: int, kinds: list[Kind]) -> list[Result]:
     finally:
         await asyncio.to_thread(plane.stop)
     for kind in kinds:
-        ended = [one for one in played if one.kind is kind]
-        met, failed = sum(bool(one.met) for one in ended), sum(not one.ok for one in ended)
+        ended = [result for result in played if result.kind is kind]
+        met, failed = sum(bool(result.met) for result in ended), sum(not result.ok for result in ended)
         print(f"{kind}: {len(ended)} rounds, half bound at the fault in {met}, {failed} failed")
     return played
 
@@ -55,8 +55,8 @@ async def run(rounds: int, kinds: list[Kind]) -> list[Result]:
 def figures(played: list[Result]) -> dict[str, Any]:
     """Return what is kept of all rounds."""
     longest: dict[str, float] = {}
-    for one in played:
-        longest[one.kind.name] = max(longest.get(one.kind.name, 0.0), round(one.spells.unbroken.seconds, 1))
+    for result in played:
+        longest[result.kind.name] = max(longest.get(result.kind.name, 0.0), round(result.spells.unbroken.seconds, 1))
     return {"rounds": len(played), "longest_s": longest}
 
 
@@ -83,7 +83,7 @@ def main() -> int:
     options = parser.parse_args()
     kinds = [Kind[name] for name in options.kinds] if options.kinds else list(Kind)
     played = asyncio.run(run(options.rounds, kinds))
-    passed = sum(one.ok for one in played)
+    passed = sum(result.ok for result in played)
     if options.write:
         keep("half_gangs", f"{passed} of {len(played)} rounds", figures(played))
     return 0 if passed == len(played) else 1

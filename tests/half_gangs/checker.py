@@ -50,18 +50,18 @@ class Spells:
     def look(self, now: float, standing: Sequence[Standing]) -> None:
         """Take in how gangs stand at a moment, in seconds of any clock that does not go back."""
         half: dict[str, tuple[float, float, frozenset[str]]] = {}
-        for one in standing:
-            if one.half:
-                since, progressed, seen = self._half.get(one.name, (now, now, one.uids))
-                progressed = progressed if one.uids <= seen else now
-                half[one.name] = (since, progressed, seen | one.uids)
-                self.unbroken = _longer(self.unbroken, Spell(now - since, one.name))
-                self.idle = _longer(self.idle, Spell(now - progressed, one.name))
+        for gang in standing:
+            if gang.half:
+                since, progressed, seen = self._half.get(gang.name, (now, now, gang.uids))
+                progressed = progressed if gang.uids <= seen else now
+                half[gang.name] = (since, progressed, seen | gang.uids)
+                self.unbroken = _longer(self.unbroken, Spell(now - since, gang.name))
+                self.idle = _longer(self.idle, Spell(now - progressed, gang.name))
         self._half = half
 
 
-def _longer(one: Spell, other: Spell) -> Spell:
-    return max(one, other, key=lambda spell: spell.seconds)
+def _longer(current: Spell, other: Spell) -> Spell:
+    return max(current, other, key=lambda spell: spell.seconds)
 
 
 async def standings(api: Api, namespace: str = "default") -> list[Standing]:
@@ -69,7 +69,7 @@ async def standings(api: Api, namespace: str = "default") -> list[Standing]:
     sizes: dict[str, int] = {}
     for job in await api.list("jobs", namespace):
         sizes[job["metadata"]["name"]] = int(job["spec"]["parallelism"])
-    there: dict[str, int] = defaultdict(int)
+    pod_counts: dict[str, int] = defaultdict(int)
     bound: dict[str, set[str]] = defaultdict(set)
     for pod in await api.list("pods", namespace):
         name, size = _gang_of(pod)
@@ -77,11 +77,13 @@ async def standings(api: Api, namespace: str = "default") -> list[Standing]:
             continue
         sizes.setdefault(name, size)
         if not pod["metadata"].get("deletionTimestamp"):
-            there[name] += 1
+            pod_counts[name] += 1
             if pod["spec"].get("nodeName"):
                 bound[name].add(pod["metadata"]["uid"])
     return [
-        Standing(name, size, there[name], frozenset(bound[name])) for name, size in sorted(sizes.items()) if size > 1
+        Standing(name, size, pod_counts[name], frozenset(bound[name]))
+        for name, size in sorted(sizes.items())
+        if size > 1
     ]
 
 
@@ -101,9 +103,9 @@ async def overbooked(api: Api, gpu: str) -> list[str]:
             continue
         for container in pod["spec"]["containers"]:
             used[pod["spec"].get("nodeName", "")] += int((container["resources"].get("limits") or {}).get(gpu, 0))
-    found = []
+    problems = []
     for node in await api.list("nodes", None):
         name, has = node["metadata"]["name"], int(node["status"]["allocatable"].get(gpu, 0))
         if used[name] > has:
-            found.append(f"{name}: {used[name]} of {has}")
-    return found
+            problems.append(f"{name}: {used[name]} of {has}")
+    return problems

@@ -196,7 +196,7 @@ async def play(
         began = time.monotonic()
         result.left = await _settle(cluster, result.spells, term + 1 if kind is Kind.LEADER else term)
         result.settled_seconds = time.monotonic() - began - CALM_SECONDS
-        result.whole = sum(one.bound == one.size for one in await standings(cluster.api))
+        result.whole = sum(gang.bound == gang.size for gang in await standings(cluster.api))
         result.problems += await overbooked(cluster.api, objects.NVIDIA)
         if not result.met:
             result.problems.append(NOTHING_TRIED)
@@ -246,10 +246,10 @@ async def _half_bound(cluster: Cluster) -> int:
     deadline = time.monotonic() + HALF_SECONDS
     bound, changed = 0, time.monotonic()
     while time.monotonic() < deadline:
-        found = await standings(cluster.api)
-        if half := sum(one.half for one in found):
+        gangs = await standings(cluster.api)
+        if half := sum(gang.half for gang in gangs):
             return half
-        if (now := sum(one.bound for one in found)) != bound:
+        if (now := sum(gang.bound for gang in gangs)) != bound:
             bound, changed = now, time.monotonic()
         if bound and time.monotonic() - changed > CALM_SECONDS:
             return 0
@@ -273,10 +273,10 @@ async def _settle(cluster: Cluster, spells: Spells, term: int) -> list[Standing]
     half: list[Standing] = []
     while time.monotonic() < deadline:
         try:
-            found = await standings(cluster.api)
-            half = [one for one in found if one.half]
+            gangs = await standings(cluster.api)
+            half = [gang for gang in gangs if gang.half]
             led = await _term(cluster) >= term
-            spells.look(time.monotonic(), found if led else [])
+            spells.look(time.monotonic(), gangs if led else [])
         except (ApiError, OSError):
             calm = time.monotonic()
             spells.look(calm, [])
@@ -311,9 +311,9 @@ async def _until(look: Callable[[], Awaitable[bool]], seconds: float, what: str)
 
 def line(number: int, result: Result) -> str:
     """One line of the report, as JSON."""
-    left = [f"{one.name} {one.bound}/{one.size}" for one in result.left]
-    told: Json = {"round": number, "kind": result.kind.value, "ok": result.ok, "half_at_fault": result.met}
-    told |= {"settled_seconds": round(result.settled_seconds, 1), "whole": result.whole}
-    told |= {"longest_half_seconds": round(result.spells.unbroken.seconds, 1)}
-    told |= {"longest_half_after_a_bind_seconds": round(result.spells.idle.seconds, 1)}
-    return json.dumps(told | {"left_half": left, "problems": result.problems})
+    left = [f"{gang.name} {gang.bound}/{gang.size}" for gang in result.left]
+    report: Json = {"round": number, "kind": result.kind.value, "ok": result.ok, "half_at_fault": result.met}
+    report |= {"settled_seconds": round(result.settled_seconds, 1), "whole": result.whole}
+    report |= {"longest_half_seconds": round(result.spells.unbroken.seconds, 1)}
+    report |= {"longest_half_after_a_bind_seconds": round(result.spells.idle.seconds, 1)}
+    return json.dumps(report | {"left_half": left, "problems": result.problems})

@@ -80,8 +80,8 @@ def whole_domain(layout: Layout, domain: Callable[[str], str], dead: Set[str], s
         name = node["metadata"]["name"]
         if spine_of(name) != f"s{layout.free_spine}":
             members.setdefault(domain(name), []).append(name)
-    most = max(map(len, members.values()))
-    alive = [[name for name in names if name not in dead] for names in members.values() if len(names) == most]
+    largest = max(map(len, members.values()))
+    alive = [[name for name in names if name not in dead] for names in members.values() if len(names) == largest]
     return random.Random(seed).choice([names for names in alive if len(names) == max(map(len, alive))])
 
 
@@ -111,16 +111,16 @@ async def problems(cluster: Cluster, timeline: Timeline, gangs: Iterable[Gang]) 
     """Return what no placement may be: GPUs used twice, now or at any time before, or a gang against its rules."""
     nodes = await cluster.api.list("nodes", None)
     pods = [pod for name in (*NAMESPACES, LENT) for pod in await cluster.api.list("pods", name)]
-    found = [*verify_capacity(nodes, pods), *cluster.recorder.problems]
+    violations = [*verify_capacity(nodes, pods), *cluster.recorder.problems]
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     for gang in gangs:
-        members = [by_uid[one.uid] for one in timeline.running(gang.key).values() if one.uid in by_uid]
+        members = [by_uid[pod.uid] for pod in timeline.running(gang.key).values() if pod.uid in by_uid]
         if not members:
             continue  # it made room for another, and its Job waits before it makes its pods again
         job: Json = gang.job()
         asked = job["metadata"]["annotations"]
-        found += [f"{gang.key}: {text}" for text in verify_gang(nodes, members, asked=asked)]
-    return found
+        violations += [f"{gang.key}: {text}" for text in verify_gang(nodes, members, asked=asked)]
+    return violations
 
 
 async def each(items: Iterable[object], do: Callable[..., Awaitable[object]]) -> None:

@@ -44,7 +44,7 @@ def waiting(timeline: Timeline, broken: Break) -> dict[str, str]:
     for migration in timeline.migrations.values():
         status = migration.get("status") or {}
         pods = [timeline.pods[move["uid"]] for move in status.get("moves") or [] if move["uid"] in timeline.pods]
-        conditions = {one["type"]: one for one in status.get("conditions") or []}
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
         reserved = conditions.get("Reserved", {})
         if status.get("phase") == "Planned" and reserved.get("reason") == "NoRoom":
             hit = [pod.gang for pod in pods if pod.node in broken.nodes and pod.gang in broken.before]
@@ -69,8 +69,8 @@ def figures(timeline: Timeline, broken: Break, debounce: float) -> Json:
         "gangs_that_wait_for_room": len(waits),
         "what_they_are_told": dict(Counter(waits.values())),
         "their_pods_on_dead_nodes": sum(pod.gang in waits for pod in lost),
-        "gangs_in_no_more_leaves_than_before": sum(_kept(timeline, broken, one, leaf_of) for one in healed),
-        "gangs_in_no_more_spines_than_before": sum(_kept(timeline, broken, one, spine_of) for one in healed),
+        "gangs_in_no_more_leaves_than_before": sum(_kept(timeline, broken, gang, leaf_of) for gang in healed),
+        "gangs_in_no_more_spines_than_before": sum(_kept(timeline, broken, gang, spine_of) for gang in healed),
         "pods_in_the_leaf_they_were_in": sum(leaf_of(old.node) == leaf_of(new.node) for old, new in pairs),
         "not_ready_within_s": _round(max(down.values()) - min(down.values())) if down else None,
         **_plans(timeline, broken, debounce),
@@ -92,7 +92,7 @@ def _times(pairs: Collection[tuple[PodLife, PodLife]], down: Mapping[str, float]
         assert old.released is not None and new.bound is not None
         since = down.get(old.node, first)
         gangs.setdefault(old.gang, []).append((old.released - since, new.created - since, new.bound - since))
-    lasts = [tuple(max(row[one] for row in rows) for one in range(3)) for rows in gangs.values()]
+    lasts = [tuple(max(row[column] for row in rows) for column in range(3)) for rows in gangs.values()]
     return {
         "last_pod_released": _round(max(released for released, _, _ in lasts)),
         "last_replacement_created": _round(max(created for _, created, _ in lasts)),
@@ -123,8 +123,8 @@ def _plans(timeline: Timeline, broken: Break, debounce: float) -> Json:
 
 
 def _replacement(timeline: Timeline, old: PodLife) -> PodLife | None:
-    found = timeline.running(old.gang).get(old.index)
-    return found if found is not None and found.uid != old.uid else None
+    replacement = timeline.running(old.gang).get(old.index)
+    return replacement if replacement is not None and replacement.uid != old.uid else None
 
 
 def _kept(timeline: Timeline, broken: Break, gang: str, domain: Callable[[str], str]) -> bool:

@@ -92,19 +92,19 @@ class Layout:
     def blocks(self) -> list[tuple[list[str], list[Gang]]]:
         """Nodes with the gangs that fill them: those of one recipe each, the largest first."""
         names = itertools.count()
-        leaf, found = 0, []
+        leaf, blocks = 0, []
         for sizes in (sizes for sizes, count in self.recipes.items() for _ in range(count)):
             leaves = max(1, sum(sizes) // (IN_LEAF - 1))
             if leaf == self.free_spine * LEAVES:
                 leaf += LEAVES
             nodes = [_name(n) for n in range(leaf * IN_LEAF, (leaf + leaves) * IN_LEAF) if n % IN_LEAF]
-            found.append((nodes, [_gang(next(names), size) for size in sizes]))
+            blocks.append((nodes, [_gang(next(names), size) for size in sizes]))
             leaf += leaves
         if self.rest:
             first = self.leaves * IN_LEAF
             nodes = [_name(n) for n in range(first + 1, first + self.rest)]
-            found.append((nodes, [_gang(next(names), self.rest - 1)]))
-        return found
+            blocks.append((nodes, [_gang(next(names), self.rest - 1)]))
+        return blocks
 
     def gangs(self) -> list[Gang]:
         """All gangs."""

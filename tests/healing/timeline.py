@@ -86,10 +86,10 @@ class Timeline:
         while True:
             with suppress(aiohttp.ClientError, ConnectionError, ApiError, TimeoutError):
                 answer = await self.api.request("GET", path(plural, None))
-                there = {item["metadata"]["uid"]: item for item in answer["items"]}
-                for uid in known.keys() - there.keys():
+                present = {item["metadata"]["uid"]: item for item in answer["items"]}
+                for uid in known.keys() - present.keys():
                     see(known.pop(uid), True)
-                for uid, item in there.items():
+                for uid, item in present.items():
                     known[uid] = item
                     see(item, False)
                 listed.set()
@@ -101,18 +101,20 @@ class Timeline:
                         see(item, kind == "DELETED")
             await asyncio.sleep(0.05)
 
-    def _node(self, item: Json, gone: bool) -> None:
+    def _node(self, item: Json, deleted: bool) -> None:
         name = item["metadata"]["name"]
         conditions = item["status"].get("conditions") or []
-        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        if ready and not gone:
+        ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+        if ready and not deleted:
             self.down.pop(name, None)
         else:
             self.down.setdefault(name, time.time())
 
-    def _pod(self, item: Json, gone: bool) -> None:
+    def _pod(self, item: Json, deleted: bool) -> None:
         meta, now = item["metadata"], time.time()
-        owner = next((one for one in meta.get("ownerReferences") or [] if one.get("controller")), None)
+        owner = next(
+            (reference for reference in meta.get("ownerReferences") or [] if reference.get("controller")), None
+        )
         if owner is None or owner["kind"] != "Job":
             return
         gang = f"{meta['namespace']}/{owner['name']}"
@@ -122,14 +124,14 @@ class Timeline:
         if (node := item["spec"].get("nodeName", "")) and pod.bound is None:
             pod.node, pod.bound = node, now
         ended = item["status"].get("phase") in ("Failed", "Succeeded")
-        if pod.released is None and (gone or ended or (meta.get("deletionTimestamp") and not self.patient(gang))):
+        if pod.released is None and (deleted or ended or (meta.get("deletionTimestamp") and not self.patient(gang))):
             pod.released = now
-        pod.over = pod.over or gone or ended
+        pod.over = pod.over or deleted or ended
 
-    def _migration(self, item: Json, gone: bool) -> None:
+    def _migration(self, item: Json, deleted: bool) -> None:
         key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
         self.changed = time.time()
-        if gone:
+        if deleted:
             self.migrations.pop(key, None)
         else:
             self.migrations[key] = item

@@ -41,14 +41,14 @@ def test_as_many_fit_on_a_node_as_can_be_put_there_one_by_one(
 @settings(deadline=None)
 @given(st.lists(st.lists(small, max_size=4), max_size=5), st.randoms(use_true_random=False))
 def test_sums_of_ranges(ranges: list[list[int]], shuffler: object) -> None:
-    flat = [value for one in ranges for value in one]
+    flat = [value for numbers in ranges for value in numbers]
     order = list(np.random.default_rng(len(flat)).permutation(len(flat)))
     values = np.zeros(len(flat), np.int64)
     for value, row in zip(flat, order, strict=True):
         values[row] = value
     out = np.full(len(ranges), -1, np.int64)
-    sum_ranges(values, ints(order), offsets([len(one) for one in ranges]), out)
-    assert out.tolist() == [sum(one) for one in ranges]
+    sum_ranges(values, ints(order), offsets([len(numbers) for numbers in ranges]), out)
+    assert out.tolist() == [sum(numbers) for numbers in ranges]
 
 
 @settings(deadline=None)
@@ -61,12 +61,12 @@ def test_a_leaf_holds_what_its_best_nodes_hold_within_the_limits(
     order = ints(list(range(len(flat)))[::-1])
     which = ints(list(range(len(leaves))))
     fit_leaves(ints(flat[::-1]), order, offsets([len(leaf) for leaf in leaves]), which, max_nodes, max_members, out)
-    for leaf, found in zip(leaves, out.tolist(), strict=True):
+    for leaf, held in zip(leaves, out.tolist(), strict=True):
         sets = [
             c for size in range(len(leaf) + 1) for c in combinations(leaf, size) if not max_nodes or size <= max_nodes
         ]
         best = max(sum(chosen) for chosen in sets)
-        assert found == (min(best, max_members) if max_members else best)
+        assert held == (min(best, max_members) if max_members else best)
 
 
 @settings(deadline=None)
@@ -75,13 +75,13 @@ def test_the_fewest_leaves_of_each_domain(world: tuple[list[int], Int64], member
     fit, domains = world
     out = np.full(len(domains) - 1, -1, np.int64)
     fewest_leaves(ints(fit), domains, members, out)
-    for (low, high), found in zip(pairwise(domains.tolist()), out.tolist(), strict=True):
+    for (low, high), fewest in zip(pairwise(domains.tolist()), out.tolist(), strict=True):
         enough = (
             size
             for size in range(1, high - low + 1)
             if any(sum(chosen) >= members for chosen in combinations(fit[low:high], size))
         )
-        assert found == next(enough, 0)
+        assert fewest == next(enough, 0)
 
 
 @settings(deadline=None)

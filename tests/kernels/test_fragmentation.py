@@ -48,8 +48,8 @@ def test_what_is_stranded_is_what_the_paper_says(node: Node, typical: TypicalPod
     parts = [free for free in gpus if 0 < free < 1000]
     node_state = (cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model)
     pods_of_typical, access = typical_arrays(typical)
-    found = unusable(*node_state, pods_of_typical, pods_of_typical[:, 3].copy(), access, True)
-    assert found == expected(node, typical)
+    stranded = unusable(*node_state, pods_of_typical, pods_of_typical[:, 3].copy(), access, True)
+    assert stranded == expected(node, typical)
 
 
 @given(st.integers(-6_000_000_000, 6_000_000_000))
@@ -94,8 +94,8 @@ def run(cluster: list[Node], pod: Pod, typical: TypicalPods) -> list[list[int]]:
         THRESHOLDS,
         out,
     )
-    found: list[list[int]] = out.tolist()
-    return found
+    scores: list[list[int]] = out.tolist()
+    return scores
 
 
 @given(st.lists(nodes, min_size=1, max_size=4), pods, typical_pods)
@@ -145,7 +145,7 @@ def test_the_chosen_row_is_the_first_by_the_stated_order(
     by_leaf = np.empty((3, len(rows)), np.int64)
     by_leaf[0, leaf_of_row], by_leaf[1, leaf_of_row], by_leaf[2, leaf_of_row] = aligned, load, around
     walk = ints([row for row in order if row < len(rows)])
-    found = choose_row(
+    chosen_row = choose_row(
         walk,
         leaf_of_row,
         fit,
@@ -174,4 +174,4 @@ def test_the_chosen_row_is_the_first_by_the_stated_order(
         for at, row in enumerate(walk.tolist())
         if fit[row]
     }
-    assert found == (min(keys, key=keys.__getitem__) if keys else -1)
+    assert chosen_row == (min(keys, key=keys.__getitem__) if keys else -1)

@@ -61,22 +61,22 @@ nodes = st.lists(
 )
 
 
-def pack(leaf: list[Node], members: int, most: int) -> tuple[int, list[int]]:
+def pack(leaf: list[Node], members: int, max_nodes: int) -> tuple[int, list[int]]:
     """Rows stand in another order than the leaf, as they do in the node table."""
     rows = list(range(len(leaf)))[::-1]
     out = ints([0] * len(leaf))
     fit, free, preference = (ints([getattr(n, name) for n in leaf[::-1]]) for name in ("fit", "free", "preference"))
-    left = pack_nodes(ints(rows), fit, free, preference, members, most, out)
+    left = pack_nodes(ints(rows), fit, free, preference, members, max_nodes, out)
     return int(left), out.tolist()
 
 
 @settings(deadline=None, max_examples=200)
 @given(nodes, member_counts, node_limits)
-def test_packing_uses_the_fewest_nodes_there_can_be(leaf: list[Node], members: int, most: int) -> None:
-    left, out = pack(leaf, members, most)
+def test_packing_uses_the_fewest_nodes_there_can_be(leaf: list[Node], members: int, max_nodes: int) -> None:
+    left, out = pack(leaf, members, max_nodes)
     assert all(0 <= count <= node.fit for count, node in zip(out, leaf, strict=True))
     assert sum(out) + left == members
-    sizes = range(min(most or len(leaf), len(leaf)) + 1)
+    sizes = range(min(max_nodes or len(leaf), len(leaf)) + 1)
     held = {size: max(sum(node.fit for node in chosen) for chosen in combinations(leaf, size)) for size in sizes}
     assert sum(out) == min(members, max(held.values()))
     assert sum(count > 0 for count in out) == min(size for size in sizes if held[size] >= sum(out))
@@ -92,24 +92,24 @@ def test_where_one_node_suffices_the_preferred_then_the_fullest_one_is_taken(lea
         assert out[best] == members
 
 
-def spread(leaf: list[Node], ask: int, members: int, most: int) -> tuple[int, list[int]]:
+def spread(leaf: list[Node], ask: int, members: int, max_nodes: int) -> tuple[int, list[int]]:
     rows = list(range(len(leaf)))[::-1]
     out = ints([0] * len(leaf))
     names = ("fit", "free", "preference", "siblings")
     fit, free, preference, siblings = (ints([getattr(node, name) for node in leaf[::-1]]) for name in names)
-    left = spread_nodes(ints(rows), fit, free, preference, siblings, ask, members, most, out)
+    left = spread_nodes(ints(rows), fit, free, preference, siblings, ask, members, max_nodes, out)
     return int(left), out.tolist()
 
 
 @settings(deadline=None, max_examples=200)
 @given(nodes, st.integers(0, 2), member_counts, node_limits)
 def test_spreading_gives_each_member_to_the_node_with_the_fewest(
-    leaf: list[Node], ask: int, members: int, most: int
+    leaf: list[Node], ask: int, members: int, max_nodes: int
 ) -> None:
-    left, out = spread(leaf, ask, members, most)
+    left, out = spread(leaf, ask, members, max_nodes)
     got = [0] * len(leaf)
     for _ in range(members):
-        full = most > 0 and sum(count > 0 for count in got) >= most
+        full = max_nodes > 0 and sum(count > 0 for count in got) >= max_nodes
         open_ = [at for at, node in enumerate(leaf) if got[at] < node.fit and (got[at] or not full)]
         if not open_:
             break
@@ -137,7 +137,7 @@ vectors = st.lists(small, min_size=2, max_size=2)
 def test_what_is_placed_fits_and_nothing_that_fits_beside_it_is_left_out(
     machines: list[tuple[list[int], list[int]]],
     classes: list[tuple[list[int], int]],
-    most: int,
+    max_nodes: int,
     data: st.DataObject,
 ) -> None:
     eligible = np.array([[data.draw(st.booleans()) for _ in machines] for _ in classes], np.bool_).reshape(
@@ -148,12 +148,12 @@ def test_what_is_placed_fits_and_nothing_that_fits_beside_it_is_left_out(
     allocatable, used = (grid([machine[at] for machine in machines], 2) for at in (0, 1))
     requests, counts = grid([request for request, _ in classes], 2), [count for _, count in classes]
     out = np.zeros((len(classes), len(rows)), np.int64)
-    missing = fill_nodes(ints(rows), allocatable, used, requests, eligible, ints(counts), most, out)
+    missing = fill_nodes(ints(rows), allocatable, used, requests, eligible, ints(counts), max_nodes, out)
     assert out.sum() + missing == sum(counts)
     assert (out >= 0).all()
     assert (out.sum(axis=1) <= counts).all()
     opened = out.sum(axis=0) > 0
-    assert not most or opened.sum() <= most
+    assert not max_nodes or opened.sum() <= max_nodes
     taken = out.T @ requests
     for at, row in enumerate(rows):
         assert opened[at] <= eligible[:, row].any()
@@ -163,7 +163,7 @@ def test_what_is_placed_fits_and_nothing_that_fits_beside_it_is_left_out(
     # The last class stands last: had it had room left, it would have been given it.
     if counts[-1] > out[-1].sum():
         for at, row in enumerate(rows):
-            if eligible[-1, row] and (opened[at] or not most or opened.sum() < most):
+            if eligible[-1, row] and (opened[at] or not max_nodes or opened.sum() < max_nodes):
                 free = allocatable[row] - used[row] - taken[at]
                 assert (free[requests[-1] > 0] < requests[-1][requests[-1] > 0]).any()
 

@@ -33,9 +33,9 @@ def test_every_module_of_kernels_is_warmed() -> None:
 
 @compiled
 def test_every_kernel_has_one_signature_and_keeps_it() -> None:
-    found = dict(found_kernels())
-    assert len(found) >= 10
-    assert {name: len(kernel.signatures) for name, kernel in found.items()} == dict.fromkeys(found, 1)
+    kernels = dict(found_kernels())
+    assert len(kernels) >= 10
+    assert {name: len(kernel.signatures) for name, kernel in kernels.items()} == dict.fromkeys(kernels, 1)
 
 
 @compiled
@@ -77,11 +77,13 @@ def test_kernels_leave_the_interpreter_free() -> None:
 
 def test_every_kernel_says_what_it_does_and_fits_on_a_screen() -> None:
     for module in ALL:
-        found = import_module(f"topo_scheduler.kernels.{module}")
+        kernel_module = import_module(f"topo_scheduler.kernels.{module}")
         functions: list[Callable[..., Any]] = [
             getattr(value, "py_func", value)
-            for name, value in vars(found).items()
-            if not name.startswith("_") and getattr(value, "__module__", "") == found.__name__ and callable(value)
+            for name, value in vars(kernel_module).items()
+            if not name.startswith("_")
+            and getattr(value, "__module__", "") == kernel_module.__name__
+            and callable(value)
         ]
         assert functions
         for function in functions:

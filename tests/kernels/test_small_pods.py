@@ -55,8 +55,8 @@ def test_what_typical_pods_cannot_use(node: Node, typical: TypicalPods) -> None:
     node_state = (cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model)
     pods_of_typical, access = typical_arrays(typical)
     weight = pods_of_typical[:, 3] // np.maximum(1, pods_of_typical[:, 1])
-    found = unusable(*node_state, pods_of_typical, weight, access, False)
-    assert found == expected(node, typical)
+    stranded = unusable(*node_state, pods_of_typical, weight, access, False)
+    assert stranded == expected(node, typical)
 
 
 def run(cluster: list[Node], pod: Pod, typical: TypicalPods, left: list[int], price: list[int]) -> list[list[int]]:
@@ -84,8 +84,8 @@ def run(cluster: list[Node], pod: Pod, typical: TypicalPods, left: list[int], pr
         THRESHOLDS,
         out,
     )
-    found: list[list[int]] = out.tolist()
-    return found
+    scores: list[list[int]] = out.tolist()
+    return scores
 
 
 @given(st.lists(nodes, min_size=1, max_size=4), pods, typical_pods, tables, tables)
@@ -119,13 +119,13 @@ def test_a_share_that_costs_what_it_takes_fits_and_none_fits_better() -> None:
 def test_the_best_filling_is_the_best_of_all(items: list[tuple[int, int]], room: int) -> None:
     worth, last = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
     best_fill(ints([size for size, _ in items]), ints([value for _, value in items]), worth, last)
-    most = room // min((size for size, _ in items), default=room + 1)
+    max_count = room // min((size for size, _ in items), default=room + 1)
     assert worth[room] == max(
         sum(value for _, value in chosen)
-        for number in range(min(most, 12) + 1)
+        for number in range(min(max_count, 12) + 1)
         for chosen in combinations_with_replacement(items, number)
         if sum(size for size, _ in chosen) <= room
-    ) or (most > 12)
+    ) or (max_count > 12)
     while room and last[room] < 0:
         room -= 1
     assert room == 0 or worth[room] == worth[room - items[last[room]][0]] + items[last[room]][1]

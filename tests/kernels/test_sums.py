@@ -20,10 +20,10 @@ rows = st.tuples(st.integers(-1, LEAVES - 1), st.integers(0, 9), st.integers(0, 
 def sums(table: Sequence[Row]) -> tuple[list[int], list[int]]:
     """What the rows of each leaf have, and what is held of it: of a row at most what it has."""
     has, holds = [0] * LEAVES, [0] * LEAVES
-    for leaf, one, other in table:
+    for leaf, capacity, held in table:
         if leaf >= 0:
-            has[leaf] += one
-            holds[leaf] += min(one, other)
+            has[leaf] += capacity
+            holds[leaf] += min(capacity, held)
     return has, holds
 
 
@@ -38,7 +38,7 @@ def test_sums_brought_up_to_date_are_those_counted_anew(before: list[Row], data:
     requested = grid([(5, holds) for _, _, holds in after], 2)
     row_capacity, row_used = ints([has for _, has, _ in before]), ints([min(has, holds) for _, has, holds in before])
     row_free = ints([has - holds for _, has, holds in before])
-    capacity, used = (ints(some) for some in sums(before))
+    capacity, used = (ints(amounts) for amounts in sums(before))
     leaf_of_row = ints([leaf for leaf, _, _ in before])
     sum_again(allocatable, requested, 1, ints(changed), leaf_of_row, row_capacity, row_used, row_free, capacity, used)
     assert (capacity.tolist(), used.tolist()) == sums(after)
@@ -69,7 +69,7 @@ leaf_states = st.tuples(st.integers(0, 12), st.integers(0, 14), st.integers(-2, 
 def test_the_leaf_is_taken_in_which_fewest_of_the_usual_gangs_are_lost(
     states: list[tuple[int, int, int]], asked: int, usual: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    some = data.draw(st.lists(st.integers(0, len(states) - 1), min_size=1, unique=True))
+    candidates = data.draw(st.lists(st.integers(0, len(states) - 1), min_size=1, unique=True))
 
     def room(free: int, size: int) -> int:
         """How many gangs of a size fit one after the other."""
@@ -87,11 +87,11 @@ def test_the_leaf_is_taken_in_which_fewest_of_the_usual_gangs_are_lost(
         return total
 
     chosen = least_lost(
-        ints(some),
+        ints(candidates),
         asked,
         ints([size for size, _ in usual]),
         ints([weight for _, weight in usual]),
         *(ints(column) for column in zip(*states, strict=True)),
     )
-    counts = [lost(leaf) for leaf in some]
+    counts = [lost(leaf) for leaf in candidates]
     assert chosen == counts.index(min(counts))

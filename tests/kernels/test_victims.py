@@ -42,7 +42,7 @@ rules = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 
 def solve(
-    found: Sequence[Pod],
+    candidates: Sequence[Pod],
     lack: Sequence[int],
     slack: Sequence[int],
     rule: Sequence[int],
@@ -51,22 +51,22 @@ def solve(
 ) -> tuple[list[int], list[int]]:
     """Return what the kernel chooses of a node, after one that has nobody, and its cost."""
     whole = grid([[rule[0], 10, 4, 0], [rule[1], 10, 4, 0]], 4)
-    taken = np.zeros(len(found), np.bool_)
+    taken = np.zeros(len(candidates), np.bool_)
     cost = np.zeros((2, 4), np.int64)
     cheapest_victims(
         ints([0, 0]),
-        ints([0, len(found)]),
+        ints([0, len(candidates)]),
         grid([[1, 0], list(lack)], 2),
-        grid([[pod.gpus, pod.cpu] for pod in found], 2),
-        np.array([pod.allowed for pod in found], np.bool_),
-        ints([pod.gang for pod in found]),
+        grid([[pod.gpus, pod.cpu] for pod in candidates], 2),
+        np.array([pod.allowed for pod in candidates], np.bool_),
+        ints([pod.gang for pod in candidates]),
         ints(slack),
         whole,
-        ints([pod.seconds for pod in found]),
-        ints([pod.started for pod in found]),
-        ints([pod.budget for pod in found]),
+        ints([pod.seconds for pod in candidates]),
+        ints([pod.started for pod in candidates]),
+        ints([pod.budget for pod in candidates]),
         ints(left),
-        ints(range(len(found))),
+        ints(range(len(candidates))),
         exact,
         ints([0, 0]),
         taken,
@@ -76,27 +76,27 @@ def solve(
     return np.flatnonzero(taken).tolist(), cost[1].tolist()
 
 
-def frees(found: Sequence[Pod], chosen: Sequence[int], lack: Sequence[int]) -> bool:
-    return sum(found[n].gpus for n in chosen) >= lack[0] and sum(found[n].cpu for n in chosen) >= lack[1]
+def frees(candidates: Sequence[Pod], chosen: Sequence[int], lack: Sequence[int]) -> bool:
+    return sum(candidates[n].gpus for n in chosen) >= lack[0] and sum(candidates[n].cpu for n in chosen) >= lack[1]
 
 
 def price(
-    found: Sequence[Pod], chosen: Sequence[int], slack: Sequence[int], rule: Sequence[int], left: Sequence[int]
+    candidates: Sequence[Pod], chosen: Sequence[int], slack: Sequence[int], rule: Sequence[int], left: Sequence[int]
 ) -> tuple[int, int, int, int] | None:
-    spent = Counter(found[n].budget for n in chosen)
+    spent = Counter(candidates[n].budget for n in chosen)
     if any(budget >= 0 and count > left[budget] for budget, count in spent.items()):
         return None
-    broken, seconds, count = 0, sum(found[n].seconds for n in chosen), len(chosen)
-    oldest = max((-found[n].started for n in chosen), default=-(2**62))
+    broken, seconds, count = 0, sum(candidates[n].seconds for n in chosen), len(chosen)
+    oldest = max((-candidates[n].started for n in chosen), default=-(2**62))
     for gang in (0, 1):
-        mine = [n for n in chosen if found[n].gang == gang]
+        mine = [n for n in chosen if candidates[n].gang == gang]
         if len(mine) <= slack[gang]:
             continue
         broken += 1
         if rule[gang]:
-            if rule[gang] == 2 or any(p.gang == gang and p.allowed and n not in mine for n, p in enumerate(found)):
+            if rule[gang] == 2 or any(p.gang == gang and p.allowed and n not in mine for n, p in enumerate(candidates)):
                 return None
-            seconds += 10 - sum(found[n].seconds for n in mine)
+            seconds += 10 - sum(candidates[n].seconds for n in mine)
             count += 4 - len(mine)
             oldest = max(oldest, 0)
     return broken, seconds, count, oldest
@@ -105,16 +105,16 @@ def price(
 @given(pods, lacks, slacks, rules, st.tuples(st.integers(0, 2), st.integers(0, 2)))
 @settings(max_examples=300, deadline=None)
 def test_no_set_costs_less(
-    found: list[Pod], lack: tuple[int, int], slack: tuple[int, int], rule: tuple[int, int], left: tuple[int, int]
+    candidates: list[Pod], lack: tuple[int, int], slack: tuple[int, int], rule: tuple[int, int], left: tuple[int, int]
 ) -> None:
-    allowed = [n for n, pod in enumerate(found) if pod.allowed]
+    allowed = [n for n, pod in enumerate(candidates) if pod.allowed]
     costs = [
         (cost, list(chosen))
         for size in range(len(allowed) + 1)
         for chosen in combinations(allowed, size)
-        if frees(found, chosen, lack) and (cost := price(found, chosen, slack, rule, left)) is not None
+        if frees(candidates, chosen, lack) and (cost := price(candidates, chosen, slack, rule, left)) is not None
     ]
-    victims, least = solve(found, lack, slack, rule, left, exact=10)
+    victims, least = solve(candidates, lack, slack, rule, left, exact=10)
     if not costs:
         assert least[0] == -1
         assert victims == []
@@ -125,15 +125,15 @@ def test_no_set_costs_less(
 @given(pods, lacks, slacks, rules, st.tuples(st.integers(0, 2), st.integers(0, 2)))
 @settings(max_examples=300, deadline=None)
 def test_of_many_nobody_goes_who_could_stay(
-    found: list[Pod], lack: tuple[int, int], slack: tuple[int, int], rule: tuple[int, int], left: tuple[int, int]
+    candidates: list[Pod], lack: tuple[int, int], slack: tuple[int, int], rule: tuple[int, int], left: tuple[int, int]
 ) -> None:
-    chosen, cost = solve(found, lack, slack, rule, left, exact=-1)
+    chosen, cost = solve(candidates, lack, slack, rule, left, exact=-1)
     if cost[0] == -1:
         assert chosen == []
         return
-    assert frees(found, chosen, lack)
-    assert tuple(cost) == price(found, chosen, slack, rule, left)
+    assert frees(candidates, chosen, lack)
+    assert tuple(cost) == price(candidates, chosen, slack, rule, left)
     for spared in chosen:
-        if found[spared].gang < 0:
+        if candidates[spared].gang < 0:
             rest = [n for n in chosen if n != spared]
-            assert not frees(found, rest, lack)
+            assert not frees(candidates, rest, lack)

@@ -47,9 +47,11 @@ def span(leaves_used: tuple[int, ...]) -> int:
 def test_windows_are_those_of_the_sets_of_least_span(world: tuple[list[int], Int64], leaves: int, members: int) -> None:
     fit, domains = world
     sets = all_sets(fit, domains, leaves, members)
-    found = windows(fit, domains, leaves, members)
+    bounds = windows(fit, domains, leaves, members)
     narrowest = min(map(span, sets), default=0)
-    assert found == sorted({(one[0], one[-1]) for one in sets if span(one) == narrowest})
+    assert bounds == sorted(
+        {(leaves_used[0], leaves_used[-1]) for leaves_used in sets if span(leaves_used) == narrowest}
+    )
 
 
 @settings(deadline=None, max_examples=200)
@@ -106,43 +108,43 @@ leaf = st.builds(
 )
 
 
-def sets_of(fit: list[int], found: list[tuple[int, int]], most: int, members: int) -> tuple[Int64, Int64]:
+def sets_of(fit: list[int], bounds: list[tuple[int, int]], max_leaves: int, members: int) -> tuple[Int64, Int64]:
     """Return the leaves used of each window, and how many they are."""
-    sets, sizes = np.full((len(found), most + 2), -1, np.int64), np.full(len(found), -1, np.int64)
-    first, last = ints([one for one, _ in found]), ints([one for _, one in found])
-    choose_sets(ints(fit), first, last, len(found), most, members, sets, sizes)
-    for window, (low, high) in enumerate(found):
-        assert sets[window, : sizes[window]].tolist() == chosen(fit, low, high, most, members)
+    sets, sizes = np.full((len(bounds), max_leaves + 2), -1, np.int64), np.full(len(bounds), -1, np.int64)
+    first, last = ints([low for low, _ in bounds]), ints([high for _, high in bounds])
+    choose_sets(ints(fit), first, last, len(bounds), max_leaves, members, sets, sizes)
+    for window, (low, high) in enumerate(bounds):
+        assert sets[window, : sizes[window]].tolist() == chosen(fit, low, high, max_leaves, members)
     return sets, sizes
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=8), st.integers(2, 5), st.integers(1, 12))
-def test_the_other_sets_of_a_window_are_all_there_are(fit: list[int], most: int, members: int) -> None:
-    found = windows(fit, ints([0, len(fit)]), most, members)
-    if not found:
+def test_the_other_sets_of_a_window_are_all_there_are(fit: list[int], max_leaves: int, members: int) -> None:
+    bounds = windows(fit, ints([0, len(fit)]), max_leaves, members)
+    if not bounds:
         return
-    width = found[0][1] - found[0][0] + 1
-    first, sizes = sets_of(fit, found, most, members)
+    width = bounds[0][1] - bounds[0][0] + 1
+    first, sizes = sets_of(fit, bounds, max_leaves, members)
     size = int(sizes[0])
     if size < 2 or width <= size or (sizes != size).any():
         return
     every = [
         (low, *inner, high)
-        for low, high in found
+        for low, high in bounds
         for inner in combinations(range(low + 1, high), size - 2)
         if all(fit[leaf] for leaf in inner) and sum(fit[leaf] for leaf in (low, *inner, high)) >= members
     ]
-    sets = np.full((len(found) + 200, most + 2), -1, np.int64)
-    sets[: len(found)] = first
+    sets = np.full((len(bounds) + 200, max_leaves + 2), -1, np.int64)
+    sets[: len(bounds)] = first
     sizes = np.concatenate((sizes, np.zeros(200, np.int64)))
-    count = other_sets(ints(fit), len(found), width, members, 1000, sets, sizes)
-    listed = [tuple(one[:size]) for one in sets[:count].tolist()]
+    count = other_sets(ints(fit), len(bounds), width, members, 1000, sets, sizes)
+    listed = [tuple(leaves_used[:size]) for leaves_used in sets[:count].tolist()]
     assert sorted(listed) == sorted(every)
-    assert listed[len(found) :] == sorted(listed[len(found) :])
-    room = sets[: len(found) + 1].copy()
-    assert other_sets(ints(fit), len(found), width, members, 1000, room, sizes) <= len(found) + 1
-    assert other_sets(ints(fit), len(found), width, members, 0, sets, sizes) == len(found)
+    assert listed[len(bounds) :] == sorted(listed[len(bounds) :])
+    room = sets[: len(bounds) + 1].copy()
+    assert other_sets(ints(fit), len(bounds), width, members, 1000, room, sizes) <= len(bounds) + 1
+    assert other_sets(ints(fit), len(bounds), width, members, 0, sets, sizes) == len(bounds)
 
 
 def parts_of(
@@ -151,8 +153,8 @@ def parts_of(
     """Return the parts of a score as the words of its documentation say, in whole thousandths rounded down."""
     whole = max(parent[0], 1)
     free = whole - parent[1] - members * ask
-    capacity = max(sum(one.capacity for one in used), 1)
-    before = sum(one.used for one in used)
+    capacity = max(sum(leaf.capacity for leaf in used), 1)
+    before = sum(leaf.used for leaf in used)
     share = {
         "consolidated": 1000 * before // capacity,
         "distributed": 1000 - 1000 * before // capacity,
@@ -160,9 +162,9 @@ def parts_of(
     }[strategy]
     return (
         max(0, 1000 * free // whole),
-        sum(one.alignment for one in used) // len(used),
+        sum(leaf.alignment for leaf in used) // len(used),
         min(1000, max(0, share)),
-        sum(one.history for one in used) // len(used),
+        sum(leaf.history for leaf in used) // len(used),
     )
 
 
@@ -178,28 +180,28 @@ def parts_of(
 )
 def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
     leaves: list[Leaf],
-    most: int,
+    max_leaves: int,
     members: int,
     ask: int,
     weights: tuple[int, int, int, int],
     strategy: str,
     latency: bool,
 ) -> None:
-    fit = [one.fit for one in leaves]
-    found = windows(fit, ints([0, len(leaves)]), most, members)
-    if not found:
+    fit = [leaf.fit for leaf in leaves]
+    bounds = windows(fit, ints([0, len(leaves)]), max_leaves, members)
+    if not bounds:
         return
-    mean = 1000 * sum(one.used for one in leaves) // max(1, sum(one.capacity for one in leaves))
-    parent = sum(one.capacity for one in leaves), sum(one.used for one in leaves)
-    out = np.full((len(found), 6), -1, np.int64)
-    sets, sizes = sets_of(fit, found, most, members)
+    mean = 1000 * sum(leaf.used for leaf in leaves) // max(1, sum(leaf.capacity for leaf in leaves))
+    parent = sum(leaf.capacity for leaf in leaves), sum(leaf.used for leaf in leaves)
+    out = np.full((len(bounds), 6), -1, np.int64)
+    sets, sizes = sets_of(fit, bounds, max_leaves, members)
     best = score_sets(
         sets,
         sizes,
-        len(found),
+        len(bounds),
         members,
         ask,
-        np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T),
+        np.ascontiguousarray(grid([leaf[1:] for leaf in leaves], 5).T),
         ints([parent[0]] * len(leaves)),
         ints([parent[1]] * len(leaves)),
         ints(weights),
@@ -208,11 +210,11 @@ def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
         out,
     )
     totals = []
-    for (first, last), row in zip(found, out.tolist(), strict=True):
-        used = [leaves[at] for at in chosen(fit, first, last, most, members)]
+    for (first, last), row in zip(bounds, out.tolist(), strict=True):
+        used = [leaves[at] for at in chosen(fit, first, last, max_leaves, members)]
         parts = parts_of(used, parent, members, ask, strategy, mean)
         total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(sum(weights), 1)
-        load = max(one.load for one in used)
+        load = max(leaf.load for leaf in used)
         assert row == [*parts, total, load]
         totals.append((load, -total) if latency else (-total, load))
     assert best == totals.index(min(totals))
@@ -229,29 +231,29 @@ def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
 )
 def test_parts_of_plugins_are_means_over_the_leaves_used_and_weigh_with_the_others(
     leaves: list[Leaf],
-    most: int,
+    max_leaves: int,
     members: int,
     weights: tuple[int, int, int, int],
     added: list[tuple[int, list[int]]],
     latency: bool,
 ) -> None:
-    fit = [one.fit for one in leaves]
-    found = windows(fit, ints([0, len(leaves)]), most, members)
-    if not found:
+    fit = [leaf.fit for leaf in leaves]
+    bounds = windows(fit, ints([0, len(leaves)]), max_leaves, members)
+    if not bounds:
         return
-    sets, sizes = sets_of(fit, found, most, members)
-    everything = ints([sum(one.capacity for one in leaves)] * len(leaves))
-    facts = np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T)
-    before = np.full((len(found), 6), -1, np.int64)
+    sets, sizes = sets_of(fit, bounds, max_leaves, members)
+    everything = ints([sum(leaf.capacity for leaf in leaves)] * len(leaves))
+    facts = np.ascontiguousarray(grid([leaf[1:] for leaf in leaves], 5).T)
+    before = np.full((len(bounds), 6), -1, np.int64)
     totals = (everything, ints([0] * len(leaves)))
-    score_sets(sets, sizes, len(found), members, 1, facts, *totals, ints(weights), 2, int(latency), before)
+    score_sets(sets, sizes, len(bounds), members, 1, facts, *totals, ints(weights), 2, int(latency), before)
     given_parts = grid([scores[: len(leaves)] for _, scores in added], len(leaves)) if added else grid([], len(leaves))
     all_facts, all_weights = np.concatenate((facts, given_parts)), ints([*weights, *(weight for weight, _ in added)])
-    parts = np.full((len(found), 6 + len(added)), -1, np.int64)
-    best = score_sets(sets, sizes, len(found), members, 1, all_facts, *totals, all_weights, 2, int(latency), parts)
+    parts = np.full((len(bounds), 6 + len(added)), -1, np.int64)
+    best = score_sets(sets, sizes, len(bounds), members, 1, all_facts, *totals, all_weights, 2, int(latency), parts)
     order = []
-    for window, (low, high) in enumerate(found):
-        used = chosen(fit, low, high, most, members)
+    for window, (low, high) in enumerate(bounds):
+        used = chosen(fit, low, high, max_leaves, members)
         means = [sum(scores[at] for at in used) // len(used) for _, scores in added]
         assert parts[window, 6:].tolist() == means
         assert parts[window, :4].tolist() == before[window, :4].tolist()

@@ -262,10 +262,10 @@ class Generator:
             names = self.random.sample(list(_USUAL), self.random.choice((0, 1, 2, 3)))
             return {name: self.pick(*_USUAL[name]) for name in names}
         names = self.random.sample(_OURS, self.random.choice((0, 0, 0, 1, 2, 8)))
-        found = {name: self._text_of(_ANNOTATION_VALUES) for name in names}
+        annotations = {name: self._text_of(_ANNOTATION_VALUES) for name in names}
         if self.random.random() < 0.1:
-            found[self.pick(*VOLCANO_ANNOTATIONS)] = self._text_of(POOLS["name"])
-        return found
+            annotations[self.pick(*VOLCANO_ANNOTATIONS)] = self._text_of(POOLS["name"])
+        return annotations
 
     def labels(self) -> dict[str, Json]:
         """Return a few labels."""
@@ -312,12 +312,12 @@ class Generator:
     def _list(self, item: inspect.Type, name: str, depth: int) -> list[Json]:
         if self.random.random() >= self._bulk:
             return [self._value(item, name, depth + 1) for _ in range(self.pick(0, 1, 1, 2, 3))]
-        found: list[Json] = []
-        while self._left > 0 and len(found) < LONG_LIST:
-            fresh = len(found) < 20 or self.random.random() < 0.02
-            found.append(self._value(item, name, depth + 4) if fresh else found[-20])
-            self._left -= len(written(found[-1])) + 1
-        return found
+        entries: list[Json] = []
+        while self._left > 0 and len(entries) < LONG_LIST:
+            fresh = len(entries) < 20 or self.random.random() < 0.02
+            entries.append(self._value(item, name, depth + 4) if fresh else entries[-20])
+            self._left -= len(written(entries[-1])) + 1
+        return entries
 
     def _struct(self, info: inspect.StructType, depth: int) -> dict[str, Json]:
         share = self._width if depth < 3 else self._width * 1.5

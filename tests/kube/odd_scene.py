@@ -80,15 +80,15 @@ class Scene(DeviceDriver):
             self.engine.groups_applied([read_group(api, version, item) for item in objects], self.now)
 
         def deleted(references: Sequence[Deleted]) -> None:
-            for gone in references:
-                self.engine.group_deleted(GroupKey(api, gone.namespace, gone.name), gone.uid, self.now)
+            for deletion in references:
+                self.engine.group_deleted(GroupKey(api, deletion.namespace, deletion.name), deletion.uid, self.now)
 
         return Calls(applied, deleted)
 
     def _pods_deleted(self, references: Sequence[Deleted]) -> None:
-        for gone in references:
-            self.pods.pop(gone.uid, None)
-            self.engine.pod_deleted(gone.uid, self.now)
+        for deletion in references:
+            self.pods.pop(deletion.uid, None)
+            self.engine.pod_deleted(deletion.uid, self.now)
 
     def _claims_applied(self, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:
@@ -100,16 +100,16 @@ class Scene(DeviceDriver):
             super().drop_claim(name, namespace)
 
     def _claims_deleted(self, references: Sequence[Deleted]) -> None:
-        for gone in references:
-            self.drop_claim(gone.name, gone.namespace)
+        for deletion in references:
+            self.drop_claim(deletion.name, deletion.namespace)
 
     def _budgets_deleted(self, references: Sequence[Deleted]) -> None:
-        for gone in references:
-            self.engine.budget_deleted(gone.namespace, gone.name)
+        for deletion in references:
+            self.engine.budget_deleted(deletion.namespace, deletion.name)
 
     def _spaces_deleted(self, references: Sequence[Deleted]) -> None:
-        for gone in references:
-            self.engine.namespace_deleted(gone.name)
+        for deletion in references:
+            self.engine.namespace_deleted(deletion.name)
 
     def _resolve(self, pod: Pod) -> Lineage | None:
         chain = self.owners.resolve(pod.metadata)
@@ -199,11 +199,11 @@ class Scene(DeviceDriver):
         check_containers(self.engine, "engine", 0, len(nodes), others=("engine.world.links",), slack=16)
 
     def _note(self, said: Sequence[Instruction]) -> None:
-        for one in said:
-            if isinstance(one, CountFailure) and one.kind == FAULT:
-                self.faults.append(str(one))
-            if isinstance(one, LogWarning) and "failed during" in one.message:
-                self.faults.append(one.message)
+        for instruction in said:
+            if isinstance(instruction, CountFailure) and instruction.kind == FAULT:
+                self.faults.append(str(instruction))
+            if isinstance(instruction, LogWarning) and "failed during" in instruction.message:
+                self.faults.append(instruction.message)
 
 
 def odd_pod(generator: Generator, number: int) -> dict[str, Json]:
@@ -303,27 +303,29 @@ def odd_other(generator: Generator, kind: str, type_: type[Any]) -> dict[str, Js
 
 def group_spec(generator: Generator) -> dict[str, Json]:
     """Return the spec of a PodGroup with fields that are read."""
-    some = generator.anything
+    anything = generator.anything
     fields: dict[str, Json] = {
-        "minMember": generator.pick(1, 2, 0, some(3)),
-        "priority": generator.pick(1, 2**63 - 1, -(2**63), some(3)),
+        "minMember": generator.pick(1, 2, 0, anything(3)),
+        "priority": generator.pick(1, 2**63 - 1, -(2**63), anything(3)),
         "schedulingPolicy": generator.pick(
-            {"gang": {"minCount": generator.pick(1, 2, some(3))}}, {"basic": {}}, some()
+            {"gang": {"minCount": generator.pick(1, 2, anything(3))}}, {"basic": {}}, anything()
         ),
-        "schedulingConstraints": generator.pick({"topology": [{"key": generator._text_of(("a",))}]}, some()),
-        "disruptionMode": some(),
-        "networkTopology": generator.pick({"mode": "hard", "highestTierAllowed": generator.pick(1, some(3))}, some()),
+        "schedulingConstraints": generator.pick({"topology": [{"key": generator._text_of(("a",))}]}, anything()),
+        "disruptionMode": anything(),
+        "networkTopology": generator.pick(
+            {"mode": "hard", "highestTierAllowed": generator.pick(1, anything(3))}, anything()
+        ),
         "subGroupPolicy": generator.pick(
             [
                 {
                     "name": "a",
                     "matchLabelKeys": ["app"],
                     "networkTopology": {"highestTierAllowed": 1},
-                    "labelSelector": some(),
+                    "labelSelector": anything(),
                 }
             ],
-            [some()],
-            some(),
+            [anything()],
+            anything(),
         ),
     }
     return {name: value for name, value in fields.items() if generator.random.random() < 0.5}

@@ -268,9 +268,9 @@ async def test_a_healthy_namespace_has_nearly_all_workers_and_one_worker_serves_
 
 async def test_a_worker_that_ended_is_given_nothing_and_what_is_cleared_is_never_taken() -> None:
     queue = BindQueue(WORKERS)
-    gone, stays = asyncio.create_task(queue.take()), asyncio.create_task(queue.take())
+    ended, stays = asyncio.create_task(queue.take()), asyncio.create_task(queue.take())
     await asyncio.sleep(0)
-    gone.cancel()
+    ended.cancel()
     await asyncio.sleep(0)
     queue.put(bind("a", 1))
     assert await stays == bind("a", 1)

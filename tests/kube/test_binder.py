@@ -381,12 +381,12 @@ async def test_what_may_have_been_written_is_not_withdrawn() -> None:
 
 @virtual_time
 async def test_no_more_than_the_bound_are_under_way() -> None:
-    at_once, most = 0, 0
+    at_once, peak = 0, 0
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:
-        nonlocal at_once, most
+        nonlocal at_once, peak
         at_once += 1
-        most = max(most, at_once)
+        peak = max(peak, at_once)
         await asyncio.sleep(0.1)
         at_once -= 1
         return success(201)
@@ -400,7 +400,7 @@ async def test_no_more_than_the_bound_are_under_way() -> None:
         await asyncio.wait(tasks)
         assert subject.in_flight == 0
         assert all(task.result().outcome is BindStatus.BOUND for task in tasks)
-        assert most == 5
+        assert peak == 5
         assert max(task.result().latency for task in tasks) < 0.2, "waiting for a slot is not part of it"
 
 
@@ -519,12 +519,12 @@ async def test_a_storm_of_faults_loses_nothing_and_doubles_nothing() -> None:
 
 @virtual_time
 async def test_two_schedulers_cannot_both_have_a_pod() -> None:
-    async with EmbeddedAPIServer() as server, connected(server) as one, connected(server) as two:
-        w = World(server, one)
+    async with EmbeddedAPIServer() as server, connected(server) as client, connected(server) as other_client:
+        w = World(server, client)
         for number in range(40):
             w.create_pod(f"pod-{number}")
         fail(w, Disconnect(applied=True), times=20)
-        first, second = Binder(one, clock=now), Binder(two, clock=now)
+        first, second = Binder(client, clock=now), Binder(other_client, clock=now)
         wanted = [request(w, name=f"pod-{n}", annotations={"by": "1"}) for n in range(40)]
         others = [request(w, name=f"pod-{n}", annotations={"by": "2"}) for n in range(40)]
         pairs = [(first.bind(mine), second.bind(theirs)) for mine, theirs in zip(wanted, others, strict=True)]

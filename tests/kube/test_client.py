@@ -303,16 +303,16 @@ class _Pieces:
 
 
 def lines_of(pieces: list[bytes]) -> list[bytes]:
-    found: list[bytes] = []
+    lines: list[bytes] = []
 
     async def read() -> None:
         stream = cast(aiohttp.StreamReader, _Pieces([piece for piece in pieces if piece]))
         async for batch in Lines(stream, WireTraffic(), "WATCH"):
             assert batch
-            found.extend(batch)
+            lines.extend(batch)
 
     run_virtually(read())
-    return found
+    return lines
 
 
 @given(st.lists(st.binary(max_size=5).map(lambda data: data.replace(b"\x00", b"\n")), max_size=20))

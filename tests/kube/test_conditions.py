@@ -23,7 +23,7 @@ def writer(w: World, **options: Any) -> ConditionWriter:
 
 
 def scheduled(w: World, name: str = "pod") -> PodCondition | None:
-    return next((found for found in w.pod(name).status.conditions if found.type == "PodScheduled"), None)
+    return next((condition for condition in w.pod(name).status.conditions if condition.type == "PodScheduled"), None)
 
 
 def says(w: World, name: str = "pod") -> str:

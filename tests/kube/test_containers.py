@@ -39,8 +39,8 @@ NAMESPACES: Final = 8
 GANGS: Final = 24
 
 
-def check(one: object, root: str, pods: int, owners: int = 0) -> None:
-    check_containers(one, root, pods, 0, owners, (f"{root}._client",))
+def check(subject: object, root: str, pods: int, owners: int = 0) -> None:
+    check_containers(subject, root, pods, 0, owners, (f"{root}._client",))
 
 
 @virtual_time
@@ -96,14 +96,14 @@ async def test_owners() -> None:
             owner.metadata.annotations = {f"example.com/{n}": "x" * 5_000 for n in range(40)}
             owners.append(owner)
         sink.applied(owners)
-        kept = [one.annotations for one in directory._watched.values()]
-        assert max(sum(map(len, one.values())) for one in kept) <= 16_384
+        kept = [owner.annotations for owner in directory._watched.values()]
+        assert max(sum(map(len, annotations.values())) for annotations in kept) <= 16_384
         check(directory, "owners", 0, PODS_OF_TEST)
         for number in range(50):
             reference = OwnerReference(f"g{number}.made.up/v1", f"Kind{number}", "x", f"made-up-{number}", True)
             await directory.fetch("default", reference)
         check(directory, "owners", 0, PODS_OF_TEST + 50)
-        sink.deleted([Deleted("default", one.metadata.name, one.metadata.uid) for one in owners])
+        sink.deleted([Deleted("default", owner.metadata.name, owner.metadata.uid) for owner in owners])
         check(directory, "owners", 0, 50)
 
 
@@ -181,7 +181,7 @@ async def test_a_term_while_migrations_come_and_go_with_recovery_on_and_off() ->
             it.gang(f"g{number}", 1, gpus=1)
         await it.until(lambda: it.whole())
         for number in range(80):
-            (pod,) = (one["metadata"]["name"] for one in it.pods() if owner_of(one) == f"g{number}")
+            (pod,) = (candidate["metadata"]["name"] for candidate in it.pods() if owner_of(candidate) == f"g{number}")
             it.request(f"m{number}", pod)
         await it.until(lambda: len(term.recovery._moved_owners) > 0)
         check_term(it, process)
@@ -207,14 +207,14 @@ async def test_nodes_whose_deletion_kopf_missed_are_forgotten() -> None:
         term = process.daemon.term
         assert term is not None and term.recovery._watcher is not None and term.recovery._machine is not None
         posted = term.recovery._watcher._last_posted
-        (health, *_), there = posted.values(), set(posted)
+        (health, *_), known = posted.values(), set(posted)
         for number in range(2 * UNKNOWN_NODES):
-            gone = replace(health, name=f"gone-{number}", uid=f"gone-{number}")
-            posted[gone.name] = gone
-            term.recovery._machine.detection.seen(gone, term.recovery.clock())
+            deleted = replace(health, name=f"gone-{number}", uid=f"gone-{number}")
+            posted[deleted.name] = deleted
+            term.recovery._machine.detection.seen(deleted, term.recovery.clock())
         it.fail("s1-l1-1")
         await it.run(60)
-        assert set(posted) == there == term.recovery._machine.detection.names()
+        assert set(posted) == known == term.recovery._machine.detection.names()
         check_term(it, process)
         await process.end()
 

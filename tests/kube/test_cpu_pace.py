@@ -40,8 +40,8 @@ def test_the_first_seconds_have_no_rest() -> None:
 @given(st.floats(0.001, 0.5))
 def test_in_the_long_run_they_take_their_share(slice_seconds: float) -> None:
     seconds = 1_000.0
-    most = BURST_SECONDS + SHARE * seconds + slice_seconds + TURN_SECONDS
-    assert 0.9 * SHARE * seconds < taken_within(seconds, slice_seconds) <= most
+    limit = BURST_SECONDS + SHARE * seconds + slice_seconds + TURN_SECONDS
+    assert 0.9 * SHARE * seconds < taken_within(seconds, slice_seconds) <= limit
 
 
 def test_after_a_pause_they_have_a_burst_again() -> None:

@@ -55,13 +55,13 @@ async def test_no_slot_is_lost_whatever_is_cancelled() -> None:
 
 @virtual_time
 async def test_requests_that_hang_lend_their_slots_up_to_a_bound() -> None:
-    slots, most, running = FairSlots(4, 2, lendable=6), 0, 0
+    slots, peak, running = FairSlots(4, 2, lendable=6), 0, 0
 
     async def use(namespace: str, seconds: float) -> None:
-        nonlocal most, running
+        nonlocal peak, running
         async with slots.slot(namespace):
             running += 1
-            most = max(most, running)
+            peak = max(peak, running)
             try:
                 await asyncio.sleep(seconds)
             finally:
@@ -73,11 +73,11 @@ async def test_requests_that_hang_lend_their_slots_up_to_a_bound() -> None:
         await use("victim", 0.1)
     hanging += [asyncio.create_task(use(name, 30)) for name in "eeff"]
     await asyncio.sleep(5)
-    assert most == running == 4 - 1 + 6, "all but the reserved slot, which the victim had"
+    assert peak == running == 4 - 1 + 6, "all but the reserved slot, which the victim had"
     for task in hanging[::2]:
         task.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
-    assert most == 4 - 1 + 6
+    assert peak == 4 - 1 + 6
     assert (slots._free, slots._shares._held, len(slots)) == (4, {}, 0)
     assert not slots._loans._lent and not slots._loans._overdue
 

@@ -136,9 +136,9 @@ async def test_a_write_that_waited_so_long_that_its_deadline_is_too_late_is_not_
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")
 def test_the_kernel_drops_what_is_not_acknowledged() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as there:
-        FencedBody(b"{}", Fence(lambda: 10.0, flight_seconds=1.5), 1.0).send(there)
-        assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1500
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
+        FencedBody(b"{}", Fence(lambda: 10.0, flight_seconds=1.5), 1.0).send(connection)
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1500
 
 
 # ------------------------------------------------------------ the deadline
@@ -297,8 +297,8 @@ def test_only_what_no_lease_protects_is_unfenced() -> None:
 
 def _with(pattern: str, root: Path) -> set[str]:
     """The files of the package in which something stands."""
-    found = (path for path in root.rglob("*.py") if re.search(pattern, path.read_text("utf-8")))
-    return {path.relative_to(root).as_posix() for path in found}
+    paths = (path for path in root.rglob("*.py") if re.search(pattern, path.read_text("utf-8")))
+    return {path.relative_to(root).as_posix() for path in paths}
 
 
 # ------------------------------------------------------------ what is still under way when the lease is released

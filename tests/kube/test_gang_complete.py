@@ -56,8 +56,8 @@ def knowing(*pods: PodRef) -> Driver:
 
 
 def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Driver) -> Executor:
-    found = (*5 * (None,), statuses, *3 * (None,))
-    writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]", found))
+    fields = (*5 * (None,), statuses, *3 * (None,))
+    writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]", fields))
 
     async def confirm(_: object) -> str:
         return ""
@@ -290,5 +290,5 @@ async def test_whether_the_condition_was_written_is_told(fault: Fault) -> None:
         assert await writes.mark_complete("default", "pod", pod.metadata.uid, 0.0) is False
         w.server.faults.remove(rule)
         assert await writes.mark_complete("default", "pod", pod.metadata.uid, 0.0)
-        assert [one.type for one in w.pod("pod").status.conditions] == ["topology.scheduler/GangComplete"]
+        assert [condition.type for condition in w.pod("pod").status.conditions] == ["topology.scheduler/GangComplete"]
         assert not await writes.mark_complete("default", "gone", "uid", 0.0)

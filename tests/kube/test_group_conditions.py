@@ -31,7 +31,7 @@ def again(mark: GroupMark, message: str) -> GroupMark:
 
 def condition(w: World, name: str = "g") -> dict[str, Any]:
     conditions = (w.server.store.get(KIND, name, "default").obj.get("status") or {}).get("conditions") or []
-    return next((one for one in conditions if one["type"] == "PodGroupScheduled"), {})
+    return next((entry for entry in conditions if entry["type"] == "PodGroupScheduled"), {})
 
 
 @virtual_time
@@ -88,7 +88,7 @@ async def test_others_conditions_stay() -> None:
             writes.set(placed(mark))
             await writes.flush(5)
         conditions = w.server.store.get(KIND, "g", "default").obj["status"]["conditions"]
-        assert {one["type"] for one in conditions} == {"DisruptionTarget", "PodGroupScheduled"}
+        assert {entry["type"] for entry in conditions} == {"DisruptionTarget", "PodGroupScheduled"}
 
 
 @virtual_time

@@ -211,8 +211,10 @@ async def test_the_newest_version_that_is_understood_is_read(served: dict[str, l
         return web.json_response(resources(*served[name])) if name in served else status(404, "NotFound")
 
     async with stubbed(answer) as client:
-        found = await served_groups(client)
-    assert {api: resource.version for api, resource in found.items()} == ({GroupApi.NATIVE: version} if version else {})
+        group_resources = await served_groups(client)
+    assert {api: resource.version for api, resource in group_resources.items()} == (
+        {GroupApi.NATIVE: version} if version else {}
+    )
 
 
 @virtual_time

@@ -170,15 +170,15 @@ async def test_answers_that_take_almost_half_of_the_renew_deadline_are_waited_fo
     """Each renewal begins when the one before is answered, and counts from when it was sent."""
     async with candidates() as t:
         a, b = await t.add("a", run=False), await t.add("b", run=False)
-        for one in (a, b):
+        for candidate in (a, b):
             if not begins:
-                delay_renewals(one, *seconds)
-            t.start(one)
+                delay_renewals(candidate, *seconds)
+            t.start(candidate)
         await eventually(lambda: a.active or b.active, within=60)
         await asyncio.sleep(begins)
-        for one in (a, b):
+        for candidate in (a, b):
             if begins:
-                delay_renewals(one, *seconds)
+                delay_renewals(candidate, *seconds)
         await asyncio.sleep(600)
         assert (a.active, b.active) in ((True, False), (False, True))
         assert not a.terms and not b.terms

@@ -14,12 +14,12 @@ async def test_writes_that_hang_lend_their_slots_up_to_a_bound() -> None:
     queue: FairQueue[str, str] = FairQueue(WRITES_OF_NAMESPACE, reserved_of(CONCURRENT_WRITES))
     loop = asyncio.get_running_loop()
     done: dict[str, float] = {}
-    running = most = 0
+    running = peak = 0
 
     async def write(item: str, slot: Slot) -> None:
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         async with slot():
             await asyncio.sleep(30 if item.startswith("hanging") else 0.1)
         running -= 1
@@ -49,6 +49,6 @@ async def test_writes_that_hang_lend_their_slots_up_to_a_bound() -> None:
         queue.put(f"hanging-more-{number}", f"more-{number}", loop.time(), f"hanging-more-{number}")
     writer.wake()
     assert await writer.flush(300)
-    assert most == CONCURRENT_WRITES + LENDABLE_SLOTS and len(done) == WRITES_OF_NAMESPACE * 8 + 2 + 200
+    assert peak == CONCURRENT_WRITES + LENDABLE_SLOTS and len(done) == WRITES_OF_NAMESPACE * 8 + 2 + 200
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -63,10 +63,10 @@ BEYOND = [
 
 @pytest.mark.parametrize(("spec", "why"), BEYOND)
 def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str, Any], why: str) -> None:
-    found = read_migration(json.dumps(migration(**spec)).encode())
-    assert isinstance(found, Unreadable)
-    assert found.message.startswith(why) and found.reason == BEYOND_CAPS
-    answer = malformed(found, "s", 0.0)
+    unreadable = read_migration(json.dumps(migration(**spec)).encode())
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.message.startswith(why) and unreadable.reason == BEYOND_CAPS
+    answer = malformed(unreadable, "s", 0.0)
     assert answer is not None
     write, event = answer
     assert (write.name, write.uid, write.version, write.status.phase) == ("m", "u", "7", "Failed")
@@ -77,9 +77,9 @@ def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str
 def test_the_definition_has_the_same_caps(spec: dict[str, Any], why: str) -> None:
     validator = _validator()
     assert not validator.is_valid(migration(**spec)), why
-    most = migration(pods=named(MAX_PODS), avoid=["n"] * MAX_AVOIDED_NODES, cause="x" * MAX_TEXT_CHARACTERS)
-    validator.validate(most)
-    assert isinstance(read_migration(json.dumps(most).encode()), Migration)
+    largest = migration(pods=named(MAX_PODS), avoid=["n"] * MAX_AVOIDED_NODES, cause="x" * MAX_TEXT_CHARACTERS)
+    validator.validate(largest)
+    assert isinstance(read_migration(json.dumps(largest).encode()), Migration)
 
 
 def _validator() -> Any:
@@ -108,14 +108,14 @@ def test_everything_in_the_definition_has_a_cap() -> None:
 def test_annotations_and_labels_of_a_migration_are_not_kept() -> None:
     written = migration()
     written["metadata"] |= {"annotations": {"a": "x" * 200_000}, "labels": {"l": "v"}}
-    found = read_migration(json.dumps(written).encode())
-    assert isinstance(found, Migration) and not found.metadata.annotations and not found.metadata.labels
+    parsed = read_migration(json.dumps(written).encode())
+    assert isinstance(parsed, Migration) and not parsed.metadata.annotations and not parsed.metadata.labels
 
 
 @pytest.mark.parametrize("raw", [b'{"metadata": 7}', b'{"a":' + b"[" * 100_000])
 def test_what_is_no_object_at_all_has_no_name(raw: bytes) -> None:
-    found = read_migration(raw)
-    assert isinstance(found, Unreadable) and not found.name
+    unreadable = read_migration(raw)
+    assert isinstance(unreadable, Unreadable) and not unreadable.name
 
 
 @pytest.mark.parametrize("wrong", [{"pods": 7}, {"pods": named(MAX_PODS + 1)}])
@@ -146,9 +146,9 @@ async def test_pages_of_large_migrations_are_small(api: Api, tmp_path: Path, mon
         writer = MigrationWriter(client)
         monkeypatch.setattr(module, "PAGE_BYTES", 150_000)
         async with asyncio.timeout(20):
-            found = [one async for one in writer.each()]
-            assert [one.name for one in found if isinstance(one, Unreadable)] == ["m00"]
-            assert [one.metadata.name for one in found if isinstance(one, Migration)] == [
+            listed = [entry async for entry in writer.each()]
+            assert [entry.name for entry in listed if isinstance(entry, Unreadable)] == ["m00"]
+            assert [entry.metadata.name for entry in listed if isinstance(entry, Migration)] == [
                 f"m{number:02}" for number in range(1, 12)
             ]
             received = client.traffic.bytes_received
@@ -194,8 +194,8 @@ def answering(details: Mapping[str, str], *, exists: bool) -> Handler:
 async def test_a_migration_is_gone_if_the_api_server_says_so(details: dict[str, str], exists: bool) -> None:
     async with stubbed(answering(details, exists=exists)) as client:
         result = await MigrationWriter(client).replace_status("default", "m", "u", "7", MigrationStatus())
-    gone = bool(details) and not exists
-    assert result.outcome is (MigrationWrite.GONE if gone else MigrationWrite.STALE)
+    deleted = bool(details) and not exists
+    assert result.outcome is (MigrationWrite.GONE if deleted else MigrationWrite.STALE)
 
 
 @virtual_time

@@ -51,22 +51,22 @@ _ESCAPE = re.compile(
 )
 
 
-def read_slowly(text: bytes, most: int) -> bytes:
+def read_slowly(text: bytes, max_depth: int) -> bytes:
     """A bracket and an escape sequence at a time."""
     parts: list[bytes] = []
     kept = at = depth = 0
-    while (found := _TO_BRACKET.match(text, at)) is not None:
-        at = found.end()
-        if found[1] in b"[{":
+    while (bracket := _TO_BRACKET.match(text, at)) is not None:
+        at = bracket.end()
+        if bracket[1] in b"[{":
             depth += 1
-            if depth == most + 1:
+            if depth == max_depth + 1:
                 parts += (text[kept : at - 1], b"null")
         else:
-            if depth == most + 1:
+            if depth == max_depth + 1:
                 kept = at
             depth -= 1
-    shallow = b"".join((*parts, text[kept:])) if depth <= most else b"".join(parts)
-    return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], shallow.decode(errors="replace").encode())
+    shallow = b"".join((*parts, text[kept:])) if depth <= max_depth else b"".join(parts)
+    return _ESCAPE.sub(lambda escape: b"\\ufffd" if escape[1] else escape[0], shallow.decode(errors="replace").encode())
 
 
 PIECES = ("\\\\", '\\"', "\\ud83d", "\\ude00", "\\uD8FF", "\\u0041", "\\n", "]", "[", "{", "u", "é")
@@ -90,8 +90,8 @@ def test_chunks_are_read_like_single_characters(monkeypatch: pytest.MonkeyPatch,
     for _ in range(100):
         text = odd_text(chance).encode()
         json.loads(text)
-        for most in (0, 2):
-            assert readable(without_deep_values(text, most)) == read_slowly(text, most), text
+        for max_depth in (0, 2):
+            assert readable(without_deep_values(text, max_depth)) == read_slowly(text, max_depth), text
         assert readable(text) == read_slowly(text, 128), text
 
 
@@ -111,10 +111,13 @@ def test_a_page_with_deep_values_is_read_as_fast_as_another() -> None:
 
 def test_depth_is_counted_alike() -> None:
     for levels in range(6):
-        for most in range(6):
-            assert is_deeper(nested(levels), most) is (levels > most)
-            same = without_deep_values(json.dumps(nested(levels)).encode(), most) == json.dumps(nested(levels)).encode()
-            assert same is (levels <= most)
+        for max_depth in range(6):
+            assert is_deeper(nested(levels), max_depth) is (levels > max_depth)
+            same = (
+                without_deep_values(json.dumps(nested(levels)).encode(), max_depth)
+                == json.dumps(nested(levels)).encode()
+            )
+            assert same is (levels <= max_depth)
 
 
 @pytest.mark.parametrize("text", [b"[" * 1_000_000, b'"' + b'\\"' * 500_000, b"x" * 1_000_000, b'{"a":"' * 200_000])
@@ -172,9 +175,9 @@ def test_a_claim_with_odd_characters_hides_no_others(written: bytes) -> None:
     codec = Codec(RESOURCE_CLAIMS)
     for items in (odd, odd + b"," + beside, beside + b"," + odd):
         listed = b'{"kind":"ResourceClaimList","metadata":{"resourceVersion":"3"},"items":[' + items + b"]}"
-        found = [item for part in codec.page(listed)[1] for item in part]
-        assert {"odd"} <= {item.metadata.name for item in found} <= {"odd", "beside"}
-        assert all(isinstance(item, ResourceClaim) for item in found)
+        claims = [item for part in codec.page(listed)[1] for item in part]
+        assert {"odd"} <= {item.metadata.name for item in claims} <= {"odd", "beside"}
+        assert all(isinstance(item, ResourceClaim) for item in claims)
     for claim in (codec.one(odd), codec.event(b'{"type":"ADDED","object":' + odd + b"}")[1]):
         assert isinstance(claim, ResourceClaim)
         assert claim.spec.devices.config[0].opaque is not None

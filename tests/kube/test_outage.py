@@ -113,5 +113,5 @@ async def check(w: World, daemon: Daemon) -> None:
     assert sorted(named) == sorted(bound), "one event for each bind, and none lost"
     assert (daemon.events.dropped, daemon.events.failed) == (0, 0)
     for name in names:
-        conditions = {found.type: found.status for found in w.pod(name).status.conditions}
+        conditions = {condition.type: condition.status for condition in w.pod(name).status.conditions}
         assert conditions.get("PodScheduled", "True") == "True", "a bound pod is not marked as unschedulable"

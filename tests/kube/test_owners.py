@@ -223,11 +223,11 @@ async def test_an_owner_that_may_not_be_read_any_more_is_what_it_was(caplog: pyt
             w.server.faults.add(Refuse(403), verb="get", resource="rayclusters")
             await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + RIGHTS_SECONDS + 1)
             for pod, chain in zip(pods, before, strict=True):
-                found = await owners.complete(pod)
-                assert [owner.annotations for owner in found.owners] == [owner.annotations for owner in chain.owners]
-                assert "grant the verb get on rayclusters.ray.io" in found.complaint
-                assert found.complaint == found.doubt and found.complaint.endswith("its last known state is used")
-                assert not found.gone
+                current = await owners.complete(pod)
+                assert [owner.annotations for owner in current.owners] == [owner.annotations for owner in chain.owners]
+                assert "grant the verb get on rayclusters.ray.io" in current.complaint
+                assert current.complaint == current.doubt and current.complaint.endswith("its last known state is used")
+                assert not current.gone
             assert len(changed) == 2
             assert sum("its last known state is used" in record.getMessage() for record in caplog.records) == 1
             w.server.faults.clear()
@@ -256,7 +256,7 @@ async def test_an_owner_that_may_not_be_read_is_not_confirmed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "gone"),
+    ("change", "reason"),
     [
         ({"spec": {"suspend": True}}, "Job job is suspended (spec.suspend)"),
         ({"spec": {"parallelism": 0}}, "Job job has a parallelism of 0"),
@@ -269,7 +269,7 @@ async def test_an_owner_that_may_not_be_read_is_not_confirmed() -> None:
     ],
 )
 @virtual_time
-async def test_a_job_that_runs_no_more_pods_takes_those_with_it_that_it_has(change: Json, gone: str) -> None:
+async def test_a_job_that_runs_no_more_pods_takes_those_with_it_that_it_has(change: Json, reason: str) -> None:
     async with world() as w:
         job = create_object(w, "jobs.batch", "job", spec={"template": POD_TEMPLATE})
         changed: list[str] = []
@@ -291,8 +291,8 @@ async def test_a_job_that_runs_no_more_pods_takes_those_with_it_that_it_has(chan
 
             merge(change)
             await asyncio.sleep(1)
-            assert (await owners.complete(pod)).gone == gone
-            assert bool(changed) == bool(gone)
+            assert (await owners.complete(pod)).gone == reason
+            assert bool(changed) == bool(reason)
             merge({"spec": {"suspend": False, "parallelism": 1}, "status": {"conditions": []}})
             await asyncio.sleep(1)
             assert not (await owners.complete(pod)).gone
@@ -586,4 +586,4 @@ async def test_owners_that_no_pod_needs_are_dropped_when_there_are_too_many(monk
         for number in range(200):
             await owners.complete(metadata_owned_by(made_up(uid=f"u{number}", name=f"n{number}")))
         assert len(owners) <= 51
-        assert needed <= {one.reference.uid for one in owners._fetched.values()}
+        assert needed <= {owner.reference.uid for owner in owners._fetched.values()}

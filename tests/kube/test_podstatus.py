@@ -43,7 +43,7 @@ async def test_a_pod_of_the_same_name_is_not_touched() -> None:
         await writes.nominate("default", "gone", "uid", "node-1")
         await writes.mark_preempted("default", "pod", "another-uid", "why", 0.0)
         assert w.pod("pod").status.nominated_node_name == ""
-        assert not [one for one in w.pod("pod").status.conditions if one.type == "DisruptionTarget"]
+        assert not [condition for condition in w.pod("pod").status.conditions if condition.type == "DisruptionTarget"]
 
 
 @virtual_time
@@ -53,7 +53,7 @@ async def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_harms_n
         writes = PodStatusWriter(w.client)
         w.server.faults.add(Refuse(503), resource="pods/status", times=2)
         await writes.mark_preempted("default", "pod", pod.metadata.uid, "why", 0.0)
-        (condition,) = [one for one in w.pod("pod").status.conditions if one.type == "DisruptionTarget"]
+        (condition,) = [entry for entry in w.pod("pod").status.conditions if entry.type == "DisruptionTarget"]
         assert (condition.status, condition.reason, condition.message) == ("True", "PreemptionByScheduler", "why")
         w.server.faults.add(Refuse(403), resource="pods/status", times=1)
         await writes.nominate("default", "pod", pod.metadata.uid, "node-1")
@@ -99,4 +99,4 @@ async def test_of_conditions_of_one_namespace_that_hang_so_many_wait_and_no_more
         w.server.faults.clear()
         pod = w.create_pod("pod")
         await writes.mark_preempted("default", "pod", pod.metadata.uid, "why", 0.0)
-        assert [one.type for one in w.pod("pod").status.conditions] == ["DisruptionTarget"]
+        assert [condition.type for condition in w.pod("pod").status.conditions] == ["DisruptionTarget"]

@@ -295,7 +295,7 @@ async def test_a_missing_permission_is_named_and_waited_for(caplog: pytest.LogCa
                 await asyncio.sleep(60)
                 assert not reflector.synced.is_set()
                 assert "grant get, list and watch on pods in the cluster" in caplog.text
-                assert len([one for one in caplog.records if one.levelname == "WARNING"]) == 2, "at 0 and 30 s"
+                assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2, "at 0 and 30 s"
                 _grant(w.server)
                 await asyncio.wait_for(reflector.synced.wait(), 31)
 
@@ -409,7 +409,7 @@ def test_large_pages_are_decoded_a_few_objects_at_a_time(monkeypatch: pytest.Mon
     items = [{"metadata": {"name": f"p{n}", "annotations": {"big": "x" * 4_000}}} for n in range(10)]
     page = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
     _, slices = decoding.Codec(PODS).page(page)
-    sizes = [len(one) for one in slices]
+    sizes = [len(part) for part in slices]
     assert sum(sizes) == 10
     assert max(sizes) <= 3
 

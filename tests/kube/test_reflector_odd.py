@@ -228,13 +228,13 @@ def test_a_null_is_what_is_absent() -> None:
     images = [{"names": None, "sizeBytes": 5}, {"names": ["train"], "sizeBytes": 7}]
     node = {"metadata": {"name": "n", "resourceVersion": "1"}, "status": {"images": images}}
     codec = Codec(NODES)
-    for found in (
+    for decoded in (
         codec.event(event("MODIFIED", node))[1],
         codec.one(json.dumps(node).encode()),
         *next(codec.page(json.dumps(listing("1", node)).encode())[1]),
     ):
-        assert isinstance(found, Node)
-        assert [(image.names, image.size_bytes) for image in found.status.images] == [([], 5), (["train"], 7)]
+        assert isinstance(decoded, Node)
+        assert [(image.names, image.size_bytes) for image in decoded.status.images] == [([], 5), (["train"], 7)]
     bare = {"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {"drivers": None}}
     assert Codec(CSI_NODES).one(json.dumps(bare).encode()).spec.drivers == []
 
@@ -246,13 +246,13 @@ def test_what_is_nested_too_deeply_is_cut() -> None:
     beside = '{"metadata":{"name":"b","resourceVersion":"2"}}'
     codec = Codec(PODS)
     listed = f'{{"kind":"PodList","metadata":{{"resourceVersion":"3"}},"items":[{item},{beside}]}}'
-    found = [
+    decoded = [
         codec.one(item.encode()),
         codec.event(f'{{"type":"ADDED","object":{item}}}'.encode())[1],
-        *(one for objects in codec.page(listed.encode())[1] for one in objects),
+        *(entry for objects in codec.page(listed.encode())[1] for entry in objects),
     ]
-    assert [one.metadata.name for one in found if not isinstance(one, Status)] == ["a", "a", "a", "b"]
-    assert [one.spec.node_name for one in found if isinstance(one, Pod)] == ["n", "n", "n", ""]
+    assert [entry.metadata.name for entry in decoded if not isinstance(entry, Status)] == ["a", "a", "a", "b"]
+    assert [entry.spec.node_name for entry in decoded if isinstance(entry, Pod)] == ["n", "n", "n", ""]
     for cut_off in (item[:50_000], listed[:50_000]):
         with pytest.raises(Undecodable):
             codec.one(cut_off.encode())
@@ -278,7 +278,7 @@ async def test_an_object_that_is_nested_too_deeply_hides_no_others() -> None:
 
 @virtual_time
 async def test_a_server_that_ignores_the_limit_is_read_in_slices() -> None:
-    for filler, most in (
+    for filler, limit in (
         (LARGE_BYTES // 5000, SLICE_OBJECTS),
         (LARGE_BYTES // 1000, SLICE_BYTES // (LARGE_BYTES // 1000) + 1),
     ):
@@ -286,8 +286,8 @@ async def test_a_server_that_ignores_the_limit_is_read_in_slices() -> None:
         view: View[Pod] = View()
         await follow(Script([listing("10", *items)], []), view, lambda r: r.synced.is_set())
         assert len(view.objects) == 1100
-        assert max(len(names) for _, names in view.calls) <= most
-        assert len(view.calls) <= 1100 // most + 10, "no slices of a few"
+        assert max(len(names) for _, names in view.calls) <= limit
+        assert len(view.calls) <= 1100 // limit + 10, "no slices of a few"
 
 
 @pytest.mark.parametrize("count", [40, 400])

@@ -34,8 +34,8 @@ class Api:
         if body["kind"] == "TokenReview":
             assert request.path == token_review.TOKEN_REVIEWS
             user = TOKENS.get(body["spec"]["token"])
-            found = {"username": user, "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}}
-            return web.json_response(body | {"status": {"authenticated": True, "user": found} if user else {}})
+            user_info = {"username": user, "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}}
+            return web.json_response(body | {"status": {"authenticated": True, "user": user_info} if user else {}})
         assert request.path == token_review.ACCESS_REVIEWS
         spec = body["spec"]
         assert spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
@@ -88,9 +88,9 @@ async def test_made_up_tokens_are_neither_kept_nor_asked_about_without_end(
         asking = [asyncio.create_task(reviewer.access(f"another {number}")) for number in range(40)]
         done, _ = await asyncio.wait(asking, timeout=0.5)
         assert len(done) == 40 - token_review.REVIEWS_IN_FLIGHT
-        assert {one.result() for one in done} == {Access.UNKNOWN}
+        assert {task.result() for task in done} == {Access.UNKNOWN}
         api.gate.set()
-        assert {await one for one in asking} == {Access.UNKNOWN, Access.UNAUTHENTICATED}
+        assert {await task for task in asking} == {Access.UNKNOWN, Access.UNAUTHENTICATED}
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,17 @@ def made(w: World) -> tuple[ReserveVolume, SelectNode]:
     volume = store.create("persistentvolumes", {"metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "1Gi"}}})
     claim = store.create("persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {}}, "default")
     key = ("default", "data")
-    one, two = volume["metadata"], claim["metadata"]
-    reserve = ReserveVolume("pv", one["uid"], one["resourceVersion"], key, two["uid"], two["resourceVersion"], True)
-    return reserve, SelectNode(key, two["uid"], two["resourceVersion"], "n1")
+    volume_meta, claim_meta = volume["metadata"], claim["metadata"]
+    reserve = ReserveVolume(
+        "pv",
+        volume_meta["uid"],
+        volume_meta["resourceVersion"],
+        key,
+        claim_meta["uid"],
+        claim_meta["resourceVersion"],
+        True,
+    )
+    return reserve, SelectNode(key, claim_meta["uid"], claim_meta["resourceVersion"], "n1")
 
 
 def reference(w: World) -> Json:

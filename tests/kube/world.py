@@ -107,8 +107,8 @@ class View(Generic[T]):
     def deleted(self, references: Sequence[Deleted]) -> None:
         self.calls.append(("deleted", [reference.name for reference in references]))
         for namespace, name, uid in references:
-            gone = self.objects.pop((namespace, name))
-            assert gone.metadata.uid == uid, "told of the end of something else"
+            removed = self.objects.pop((namespace, name))
+            assert removed.metadata.uid == uid, "told of the end of something else"
 
     def synced(self) -> None:
         self.lists += 1

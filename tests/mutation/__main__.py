@@ -47,7 +47,9 @@ def main() -> None:
         minutes = (time.monotonic() - begun) / 60
         what = f"{mutant.file}:{mutant.line} {mutant.operator} {mutant.by}"
         print(f"{minutes:5.1f} {mutant.outcome:9} {what}", flush=True)
-        chosen.out.write_text(json.dumps({"seed": chosen.seed, "mutants": [asdict(one) for one in mutants]}, indent=1))
+        chosen.out.write_text(
+            json.dumps({"seed": chosen.seed, "mutants": [asdict(entry) for entry in mutants]}, indent=1)
+        )
 
     print(f"{len(changes)} mutants", flush=True)
     with tempfile.TemporaryDirectory() as folder:

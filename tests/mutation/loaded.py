@@ -45,9 +45,9 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 def changed(code: CodeType, path: Path) -> Iterator[tuple[CodeType, CodeType]]:
     """Yield the functions of a file that differ in this code, each with the original."""
-    for one, was in zip(_functions(code), _functions(original(path)), strict=True):
-        if one != was:
-            yield one, was
+    for new_code, was in zip(_functions(code), _functions(original(path)), strict=True):
+        if new_code != was:
+            yield new_code, was
 
 
 class Loaded:
@@ -57,15 +57,15 @@ class Loaded:
         self._of: dict[tuple[str, str, int], list[FunctionType]] = {}
         package = str(ROOT / PACKAGE)
         gc.unfreeze()  # frozen objects are not listed
-        for one in gc.get_objects():
-            if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(package):
-                self._of.setdefault(self._key(one.__code__), []).append(one)
+        for function in gc.get_objects():
+            if isinstance(function, FunctionType) and function.__code__.co_filename.startswith(package):
+                self._of.setdefault(self._key(function.__code__), []).append(function)
 
     def replace(self, path: Path, code: CodeType) -> None:
         """Have this process run other code in the functions of a file that differ."""
-        for one, was in changed(code, path):
+        for new_code, was in changed(code, path):
             for function in self._of.get(self._key(was), ()):
-                function.__code__ = one
+                function.__code__ = new_code
 
     @staticmethod
     def _key(code: CodeType) -> tuple[str, str, int]:
@@ -81,13 +81,13 @@ def marked(path: Path, lines: Sequence[tuple[int, int]]) -> CodeType:
     """
     tree = ast.parse(path.read_text())
     for number, line in lines:
-        at = [(block, one) for block in _blocks(tree) for one in block if _covers(one, line)]
+        at = [(block, candidate) for block in _blocks(tree) for candidate in block if _covers(candidate, line)]
         if at:
-            block, one = at[-1]
+            block, statement = at[-1]
             mark = ast.parse(f"{SEEN}({number})").body[0]
             for node in ast.walk(mark):
-                ast.copy_location(node, one)
-            block.insert(block.index(one), mark)
+                ast.copy_location(node, statement)
+            block.insert(block.index(statement), mark)
     return compile(tree, path, "exec")
 
 
@@ -98,8 +98,12 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
         yield from (block for block in blocks if isinstance(block, list))
 
 
-def _covers(one: ast.stmt, line: int) -> bool:
+def _covers(statement: ast.stmt, line: int) -> bool:
     """Return whether a statement that is no mark has a line."""
-    if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and getattr(one.value.func, "id", "") == SEEN:
+    if (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and getattr(statement.value.func, "id", "") == SEEN
+    ):
         return False
-    return one.lineno <= line <= (one.end_lineno or one.lineno)
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)

@@ -47,19 +47,19 @@ def drawn(target: Target, sample: int, seed: int) -> Iterator[Change]:
     """Yield a random sample of the mutants of a target's functions, in the order in which they are drawn."""
     every = sorted(place for file in target.files() for place in _places(ROOT / file))
     random.Random(f"{seed} {target.name}").shuffle(every)
-    for one in every:
+    for site in every:
         if not sample:
             return
-        source = one.path.read_text()
-        mutated = MutationVisitor.mutate_code(source, get_operator(one.operator)(), one.occurrence) or source
+        source = site.path.read_text()
+        mutated = MutationVisitor.mutate_code(source, get_operator(site.operator)(), site.occurrence) or source
         try:
-            code = compile(mutated, one.path, "exec")
+            code = compile(mutated, site.path, "exec")
         except SyntaxError:  # ``**`` that unpacks is taken for a power
             continue
-        if any(changed(code, one.path)):
+        if any(changed(code, site.path)):
             sample -= 1
-            file = one.path.relative_to(ROOT)
-            yield Change(target.name, file, one.line, one.operator, _difference(source, mutated), code)
+            file = site.path.relative_to(ROOT)
+            yield Change(target.name, file, site.line, site.operator, _difference(source, mutated), code)
 
 
 def _difference(old: str, new: str) -> str:

@@ -41,10 +41,10 @@ def interval(noticed: int, tried: int) -> tuple[float, float]:
 def table(mutants: Sequence[Mutant]) -> list[str]:
     """Return what came of each target, as rows of a Markdown table."""
     rows = ["| part | mutants | noticed | survived | score | 95 % interval |", "|---|---:|---:|---:|---:|---|"]
-    names = [target.name for target in TARGETS if any(one.target == target.name for one in mutants)]
+    names = [target.name for target in TARGETS if any(mutant.target == target.name for mutant in mutants)]
     for name in (*names, "all"):
-        of_it = [one for one in mutants if name in (one.target, "all")]
-        noticed = sum(one.outcome != "survived" for one in of_it)
+        of_it = [mutant for mutant in mutants if name in (mutant.target, "all")]
+        noticed = sum(mutant.outcome != "survived" for mutant in of_it)
         low, high = interval(noticed, len(of_it))
         share = noticed / len(of_it) if of_it else 0.0
         rows.append(

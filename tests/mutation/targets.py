@@ -18,11 +18,11 @@ class Target:
 
     def files(self) -> list[Path]:
         """Return the modules' files, relative to the checkout, in order."""
-        found: set[Path] = set()
+        paths: set[Path] = set()
         for module in self.modules:
             path = ROOT / PACKAGE / module
-            found.update(path.rglob("*.py") if path.is_dir() else path.parent.glob(path.name))
-        return sorted(path.relative_to(ROOT) for path in found if path.name != "__init__.py")
+            paths.update(path.rglob("*.py") if path.is_dir() else path.parent.glob(path.name))
+        return sorted(path.relative_to(ROOT) for path in paths if path.name != "__init__.py")
 
 
 TARGETS: Final[Sequence[Target]] = (

@@ -37,7 +37,7 @@ def test_code_takes_the_place_of_a_loaded_function_and_of_that_alone() -> None:
     source = LEASE.read_text().splitlines()
     source[line] = source[line].replace('"""', '"""Changed. ', 1)
     code = compile("\n".join(source), LEASE, "exec")
-    assert [one.co_name for one, _ in changed(code, LEASE)] == ["boot_time"]
+    assert [new_code.co_name for new_code, _ in changed(code, LEASE)] == ["boot_time"]
     was = boot_time.__code__
     try:
         Loaded().replace(LEASE, code)
@@ -72,9 +72,9 @@ def spin() -> int:
 
 def test_forks_tell_how_they_end_and_none_runs_for_ever() -> None:
     begun = time.process_time()
-    found = dict(forked([end(0), end(1), spin], [10, 10, 0.5], jobs=2))
-    assert [os.waitstatus_to_exitcode(found[number]) for number in (0, 1)] == [0, 1]
-    assert os.WIFSIGNALED(found[2])
+    statuses = dict(forked([end(0), end(1), spin], [10, 10, 0.5], jobs=2))
+    assert [os.waitstatus_to_exitcode(statuses[number]) for number in (0, 1)] == [0, 1]
+    assert os.WIFSIGNALED(statuses[2])
     assert time.process_time() - begun < 1
 
 

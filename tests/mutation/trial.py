@@ -108,14 +108,14 @@ class Trial:
     def _asked(self, items: dict[str, pytest.Item]) -> list[list[tuple[float, pytest.Item]]]:
         """Return for each mutant its tests, fastest first, as far as time allows."""
         lines = [json.loads(line) for path in self._folder.glob("record-*") for line in path.read_text().splitlines()]
-        found: list[list[tuple[float, pytest.Item]]] = [[] for _ in self._changes]
-        taken = [0.0] * len(found)
+        tests_by_mutant: list[list[tuple[float, pytest.Item]]] = [[] for _ in self._changes]
+        taken = [0.0] * len(tests_by_mutant)
         for test, seconds, seen in sorted(lines, key=lambda line: (line[1], line[0])):
             for number in seen:
                 if taken[number] < SECONDS:
                     taken[number] += seconds
-                    found[number].append((seconds, items[test]))
-        return found
+                    tests_by_mutant[number].append((seconds, items[test]))
+        return tests_by_mutant
 
     # ------------------------------------------------------------ a mutant
 

@@ -30,20 +30,20 @@ def test_long_fields_are_cut_and_short_ones_kept(capfd: pytest.CaptureFixture[st
         logging.getLogger("test").info("a message %s", long, extra=extra, exc_info=True)
     line = capfd.readouterr().err
     assert line.count("\n") == 1 and line.isascii() and len(line) < 300_000
-    told = json.loads(line)
-    assert told["spec"] == {"a": [1, None]} and told["level"] == "INFO"
-    assert told["text"].endswith("end") and "983620 more characters" in told["text"]
-    assert told["exc_info"].startswith("Traceback") and told["exc_info"].endswith("end")
-    assert told["keys"]["..."] == "and 9744 more"
-    assert told["message"].startswith("a message ")
+    record = json.loads(line)
+    assert record["spec"] == {"a": [1, None]} and record["level"] == "INFO"
+    assert record["text"].endswith("end") and "983620 more characters" in record["text"]
+    assert record["exc_info"].startswith("Traceback") and record["exc_info"].endswith("end")
+    assert record["keys"]["..."] == "and 9744 more"
+    assert record["message"].startswith("a message ")
 
 
 @pytest.mark.usefixtures("restored")
 def test_a_decision_is_logged_with_what_it_took(capfd: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", "json")
     logs.log_decision(Decision(7, "default/p", "default/p", 3, Verdict.PLACED, 2), 0.0015)
-    told = json.loads(capfd.readouterr().err)
-    assert (told["decision"], told["members"], told["generation"], told["microseconds"]) == (7, 2, 3, 1500)
+    record = json.loads(capfd.readouterr().err)
+    assert (record["decision"], record["members"], record["generation"], record["microseconds"]) == (7, 2, 3, 1500)
 
 
 @pytest.mark.usefixtures("restored")

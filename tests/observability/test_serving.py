@@ -31,10 +31,10 @@ async def served(
     secure: bool = False, authorize: health.Authorize | None = None, metrics: Callable[[], bytes] = lambda: b"some 1\n"
 ) -> AsyncIterator[int]:
     app = health.application({"loop": lambda: ""}, {"caches": lambda: "not yet"}, metrics, authorize)
-    found = Certificates()
+    certs = Certificates()
     if secure:
-        found.load()
-    context = (lambda: found.context) if secure else None
+        certs.load()
+    context = (lambda: certs.context) if secure else None
     async with serving.serving(app, "127.0.0.1", 0, context) as port:
         yield port
 
@@ -176,10 +176,10 @@ async def test_many_silent_clients_keep_nobody_from_being_answered(secure: bool)
 
 
 async def test_connections_are_forgotten_when_they_end(secure: bool) -> None:
-    found = Certificates()
-    found.load()
+    certs = Certificates()
+    certs.load()
     app = health.application({}, {}, lambda: b"")
-    listener = serving.Connections(app, (lambda: found.context) if secure else None)
+    listener = serving.Connections(app, (lambda: certs.context) if secure else None)
     (listening,) = await serving._listening("127.0.0.1", 0)
     accepting = asyncio.create_task(listener.accept(listening))
     port = listening.getsockname()[1]
@@ -261,48 +261,48 @@ def write_pair(folder: Path) -> tuple[Path, Path]:
 
 async def peer(port: int) -> bytes | None:
     _, writer = await connect(port, secure=True)
-    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
-    return bytes(found)
+    return bytes(certificate)
 
 
 async def test_certificates_of_files_are_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cert, key = write_pair(tmp_path)
-    found = Certificates(str(cert), str(key))
-    found.load()
+    certs = Certificates(str(cert), str(key))
+    certs.load()
     app = health.application({}, {}, lambda: b"")
-    async with serving.serving(app, "127.0.0.1", 0, lambda: found.context) as port:
+    async with serving.serving(app, "127.0.0.1", 0, lambda: certs.context) as port:
         first = await peer(port)
         assert first == ssl.PEM_cert_to_DER_cert(cert.read_text())
-        found.refresh()
+        certs.refresh()
         assert await peer(port) == first
         write_pair(tmp_path)
-        found.refresh()
+        certs.refresh()
         second = await peer(port)
         assert second == ssl.PEM_cert_to_DER_cert(cert.read_text()) != first
         key.write_text("half of a rotation")
-        found.refresh()
-        found.refresh()
+        certs.refresh()
+        certs.refresh()
         assert await peer(port) == second, "the old one stays"
         assert sum("the old one stays" in text for text in caplog.messages) == 1
         key.unlink()
-        found.refresh()
+        certs.refresh()
         assert await peer(port) == second
         write_pair(tmp_path)
-        found.refresh()
+        certs.refresh()
         assert await peer(port) not in (first, second)
 
 
 def test_a_certificate_of_our_own_is_made_anew_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Certificates()
-    found.load()
-    first = found.context
-    found.refresh()
-    assert found.context is first
+    certs = Certificates()
+    certs.load()
+    first = certs.context
+    certs.refresh()
+    assert certs.context is first
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + certificates.VALID_SECONDS * 0.7)
-    found.refresh()
-    assert found.context is not first
+    certs.refresh()
+    assert certs.context is not first
 
 
 @pytest.mark.parametrize("how", ["none", "garbage", "others", "password"])

@@ -69,7 +69,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def config(*plugins: object, **more: object) -> SchedulerConfig:
-    named = [{"name": one} if isinstance(one, str) else one for one in plugins]
+    named = [{"name": plugin} if isinstance(plugin, str) else plugin for plugin in plugins]
     return SchedulerConfig.model_validate({"plugins": named, **more})
 
 
@@ -80,9 +80,9 @@ def test_nothing_is_loaded_that_is_not_named(caplog: pytest.LogCaptureFixture) -
 
 
 def test_what_is_named_is_loaded_in_order_with_its_arguments() -> None:
-    found = load_extensions(config({"name": "picky", "arguments": {"colour": "team"}}, "plain"))
-    assert [plugin.name for plugin in found.plugins] == ["topo-scheduler", "picky", "plain"]
-    assert list(found.labels) == ["team"]
+    extensions = load_extensions(config({"name": "picky", "arguments": {"colour": "team"}}, "plain"))
+    assert [plugin.name for plugin in extensions.plugins] == ["topo-scheduler", "picky", "plain"]
+    assert list(extensions.labels) == ["team"]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,6 @@ def test_the_example_is_found_by_its_own_metadata(tmp_path: Path, monkeypatch: p
     metadata(folder, EXAMPLE)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    found = load_extensions(config({"name": "cool-nodes", "arguments": {"hottest": 90}}))
-    assert [score.name for score in found.added_scores] == ["coolness"]
-    assert list(found.annotations) == ["example.com/max-celsius"]
+    extensions = load_extensions(config({"name": "cool-nodes", "arguments": {"hottest": 90}}))
+    assert [score.name for score in extensions.added_scores] == ["coolness"]
+    assert list(extensions.annotations) == ["example.com/max-celsius"]

@@ -49,7 +49,7 @@ def test_every_name_of_the_interface_is_in_the_reference() -> None:
 
 def test_every_field_of_what_plugins_are_given_is_in_the_reference() -> None:
     types = (plugins.Request, plugins.Leaves, plugins.LeafSeats)
-    fields = {name for one in types for name in one._fields}
+    fields = {name for record_type in types for name in record_type._fields}
     fields |= set(plugins.Gang.__slots__) | set(plugins.Binding.__slots__)
     fields |= set(plugins.Plugin.__slots__) | set(plugins.Answer.__slots__) | set(plugins.Demand.__slots__)
     fields |= {name for name in vars(plugins.Nodes) if not name.startswith("_")} - {"known_value"}

@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def files() -> list[Path]:
     """Return the pages, the modules, and the files of examples and manifests that are checked."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *ROOT.glob("docs/**/*.md")]
+    paths = [*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *ROOT.glob("docs/**/*.md")]
     for folder in ("examples", "manifests"):
-        found += [*ROOT.glob(f"{folder}/**/*.md"), *ROOT.glob(f"{folder}/**/*.yaml")]
-    return sorted([*found, *ROOT.glob("topo_scheduler/**/*.py"), *ROOT.glob("examples/**/*.py")])
+        paths += [*ROOT.glob(f"{folder}/**/*.md"), *ROOT.glob(f"{folder}/**/*.yaml")]
+    return sorted([*paths, *ROOT.glob("topo_scheduler/**/*.py"), *ROOT.glob("examples/**/*.py")])
 
 
 _QUOTED: Final = ROOT / "topo_scheduler" / "simulation" / "apiserver"
@@ -41,7 +41,9 @@ def findings(path: Path) -> Iterator[str]:
     """Yield what is to be written otherwise in a file, as ``line: what``."""
     page = path.suffix == ".md"
     for passage in passages(path):
-        yield from (f"{passage.line}: {found}" for found in _of_passage(passage, counted=_QUOTED not in path.parents))
+        yield from (
+            f"{passage.line}: {finding}" for finding in _of_passage(passage, counted=_QUOTED not in path.parents)
+        )
     if page and not may_be_long(path):
         words = words_of_page(path.read_text(encoding="utf-8"))
         if words > MOST_WORDS_OF_PAGE:
@@ -57,8 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     """Check files, or all; return the exit code."""
     count = 0
     for path in [Path(name).resolve() for name in arguments] or files():
-        for found in findings(path):
-            print(f"{path.relative_to(ROOT)}:{found}")
+        for finding in findings(path):
+            print(f"{path.relative_to(ROOT)}:{finding}")
             count += 1
     print(f"{count} findings", file=sys.stderr)
     return int(count > 0)

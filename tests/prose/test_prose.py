@@ -23,15 +23,15 @@ def test_a_page_keeps_to_the_guide(page: Path) -> None:
 
 def test_modules_keep_to_the_guide() -> None:
     """Docstrings, comments, messages and help texts, and manifests; in one test, as there are hundreds of files."""
-    assert [f"{path.relative_to(ROOT)}:{found}" for path in MODULES for found in findings(path)] == []
+    assert [f"{path.relative_to(ROOT)}:{finding}" for path in MODULES for finding in findings(path)] == []
 
 
 def test_the_check_finds_phrases_long_sentences_and_long_pages(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Title\n\nNobody waits.\n\n" + "word " * 26 + "end.\n\n```text\nnobody\n```\n" + "A b.\n" * 750)
-    found = list(findings(page))
-    assert [one.partition(":")[0] for one in found] == ["3", "5", "1"]
-    assert "«Nobody»" in found[0] and "27 words" in found[1] and "a page of" in found[2]
+    reported = list(findings(page))
+    assert [finding.partition(":")[0] for finding in reported] == ["3", "5", "1"]
+    assert "«Nobody»" in reported[0] and "27 words" in reported[1] and "a page of" in reported[2]
 
 
 def test_the_check_finds_long_sentences_in_modules_and_manifests(tmp_path: Path) -> None:
@@ -39,8 +39,8 @@ def test_the_check_finds_long_sentences_in_modules_and_manifests(tmp_path: Path)
     long = "word " * 13 + "\n"
     module.write_text(f'"""{long}{long}end.\n"""\n')
     manifest.write_text(f"kind: Pod\n# {long}# {long}spec:\n  description: >-\n    {long}    {long}  name: nobody\n")
-    assert [found.partition(":")[0] for found in findings(module)] == ["1"]
-    assert [found.partition(":")[0] for found in findings(manifest)] == ["2", "5"]
+    assert [finding.partition(":")[0] for finding in findings(module)] == ["1"]
+    assert [finding.partition(":")[0] for finding in findings(manifest)] == ["2", "5"]
 
 
 def test_comments_and_descriptions_of_manifests_are_read_and_code_in_them_is_not() -> None:

@@ -229,7 +229,7 @@ def test_a_full_disk_loses_lines_and_says_so_once(caplog: pytest.LogCaptureFixtu
     file.put(b"line")
     file.close()
     assert (file.lines, file.dropped) == (0, 4)
-    assert [one.message for one in caplog.records if "audit log" in one.message] == [
+    assert [record.message for record in caplog.records if "audit log" in record.message] == [
         "lines of the audit log are lost, scheduling continues: /dev/full: No space left on device"
     ]
 

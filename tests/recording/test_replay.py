@@ -109,7 +109,9 @@ def test_decisions_on_two_trees_repeat(tmp_path: Path) -> None:
 
 def test_every_way_to_tell_the_engine_something_is_recorded() -> None:
     """A method that is added is; one that returns something must be a query, or be the step."""
-    public = {name for name, one in vars(Engine).items() if inspect.isfunction(one) and not name.startswith("_")}
+    public = {
+        name for name, attribute in vars(Engine).items() if inspect.isfunction(attribute) and not name.startswith("_")
+    }
     assert public == set(SIGNATURES) | QUERIES
     for name in SIGNATURES:
         returns = inspect.signature(getattr(Engine, name)).return_annotation
@@ -280,8 +282,8 @@ def test_a_tampered_instruction_is_found(tmp_path: Path) -> None:
 def test_a_tampered_fact_is_found_at_the_first_decision_it_changes(tmp_path: Path) -> None:
     record(tmp_path, three_gangs)
     lines = lines_of(segment(tmp_path))
-    told = next(line for line in lines if line.get("call") == "nodes_applied" and line["args"][0])
-    told["args"][0][0]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    fact = next(line for line in lines if line.get("call") == "nodes_applied" and line["args"][0])
+    fact["args"][0][0]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
     rewrite(segment(tmp_path), lines)
     first = replay(tmp_path).first
     assert first is not None
@@ -355,17 +357,17 @@ def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
     bounds = SegmentLimits(120_000, 12_000, 3600)
     writer = SegmentWriter(tmp_path, bounds)
     recorder = Recorder(writer)
-    most = 0
+    peak_bytes = 0
     d = HeardDriver([recorder])
     try:
         for until in range(2, 16):
             busy(d, writer, until)
-            most = max(most, sum(file.size() for file in segments_of(tmp_path)))
+            peak_bytes = max(peak_bytes, sum(file.size() for file in segments_of(tmp_path)))
         recorder.ends()
     finally:
         writer.close()
     assert writer.failed == ""
-    assert most < bounds.directory_bytes
+    assert peak_bytes < bounds.directory_bytes
     kept = [file.number for file in segments_of(tmp_path)]
     assert kept[0] > 1, "the start of the term is gone"
     assert kept == list(range(kept[0], kept[-1] + 1))
@@ -655,7 +657,7 @@ def test_a_disk_that_fails_ends_the_record_and_nothing_else(tmp_path: Path, capl
     assert len(d.decisions()) > before, "scheduling goes on"
     recorder.ends()
     writer.close()
-    stopped = [one for one in caplog.records if "recording has stopped, scheduling continues" in one.message]
+    stopped = [entry for entry in caplog.records if "recording has stopped, scheduling continues" in entry.message]
     assert len(stopped) == 1
     assert stopped[0].levelno == logging.ERROR
 
@@ -719,8 +721,8 @@ def test_the_command_says_how_many_were_repeated(tmp_path: Path) -> None:
     done = run("replay", str(tmp_path))
     assert done.exit_code == 0
     assert done.output.startswith("3 decisions in 1 file repeated, 0 differences, ")
-    told = json.loads(run("replay", str(tmp_path), "-o", "json").output)
-    assert (told["schema"], told["differences"], told["decisions"], told["first"]) == (1, 0, 3, None)
+    report = json.loads(run("replay", str(tmp_path), "-o", "json").output)
+    assert (report["schema"], report["differences"], report["decisions"], report["first"]) == (1, 0, 3, None)
 
 
 def test_the_command_says_where_it_first_differs(tmp_path: Path) -> None:
@@ -733,9 +735,9 @@ def test_the_command_says_where_it_first_differs(tmp_path: Path) -> None:
     assert done.exit_code == 1
     for expected in ("00000001.jsonl.zst, call", "field     Bind.node", "recorded  elsewhere", "replayed  s1-l1-"):
         assert expected in done.output
-    told = run("replay", str(tmp_path), "-o", "json")
-    assert told.exit_code == 1
-    assert json.loads(told.output)["first"]["field"] == "Bind.node"
+    result = run("replay", str(tmp_path), "-o", "json")
+    assert result.exit_code == 1
+    assert json.loads(result.output)["first"]["field"] == "Bind.node"
 
 
 def test_the_command_names_what_can_not_be_read(tmp_path: Path) -> None:
@@ -750,5 +752,5 @@ def test_members_of_enumerations_are_read_back_whatever_python_names_them_by(mon
     monkeypatch.setattr(Stage, "__reduce_ex__", lambda self, _: (getattr, (Stage, self.name)))
     file = io.BytesIO()
     checkpoint._Pickler(file, {}).dump([Stage.BOUND, Stage.BOUND])
-    found = checkpoint._Unpickler(io.BytesIO(file.getvalue()), {}).load()
-    assert found[0] is found[1] is Stage.BOUND
+    loaded = checkpoint._Unpickler(io.BytesIO(file.getvalue()), {}).load()
+    assert loaded[0] is loaded[1] is Stage.BOUND

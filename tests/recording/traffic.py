@@ -84,12 +84,12 @@ class Traffic:
             elif not d.refused(uid):
                 outcome = chance.choice(LUCK)
                 d.answer(uid, outcome if outcome is not BindOutcome.GONE else BindOutcome.TAKEN)
-        for one in said:
-            if isinstance(one, Preempt) and one.pod.uid in d.pods:
-                d.evict(d.pods[one.pod.uid])
-            elif isinstance(one, Nominate) and one.pod.uid in d.pods:
-                pod = d.pods[one.pod.uid]
-                found = d.engine.workloads.of_pod(one.pod.uid)
-                if found is not None and found[1].stage is Stage.PENDING:
-                    pod.status.nominated_node_name = one.node
+        for instruction in said:
+            if isinstance(instruction, Preempt) and instruction.pod.uid in d.pods:
+                d.evict(d.pods[instruction.pod.uid])
+            elif isinstance(instruction, Nominate) and instruction.pod.uid in d.pods:
+                pod = d.pods[instruction.pod.uid]
+                membership = d.engine.workloads.of_pod(instruction.pod.uid)
+                if membership is not None and membership[1].stage is Stage.PENDING:
+                    pod.status.nominated_node_name = instruction.node
                     d.apply(pod)

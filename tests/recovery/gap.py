@@ -22,15 +22,15 @@ GPUS = 8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What came of a random cluster. ``found`` and ``least`` in GPU-seconds; None where there is no way."""
+    """What came of a random cluster. ``planned`` and ``least`` in GPU-seconds; None where there is no way."""
 
     seed: int
     movable: int
-    found: float | None
+    planned: float | None
     least: float | None
 
 
-def case(seed: int, least: int, most: int) -> Case | None:
+def case(seed: int, least: int, max_movable: int) -> Case | None:
     """Return what comes of a cluster; None where nobody need move, or there are not so many who might."""
     draw = random.Random(seed)
     leaves, nodes = draw.choice([(3, 6), (4, 5), (5, 4), (6, 3)])
@@ -54,12 +54,12 @@ def case(seed: int, least: int, most: int) -> Case | None:
             if not stays:
                 costs[name] = (node, gpus, max(1, gpus) * (RESTART_SECONDS + ran))
     failed = {where[name] for name in lost}
-    if not least <= len(costs) <= most:
+    if not least <= len(costs) <= max_movable:
         return None
     if sum(n.startswith(home + "-") and n not in failed and left == GPUS for n, left in free.items()) >= len(lost):
         return None
-    gone = [one for one in (find_moving_pod(world.view, uid) for uid in lost) if one is not None]
-    rooms = look_for_room(world.view, gone, failed, (), "default/m", world.now, EPOCH + world.now)
+    lost_pods = [pod for pod in (find_moving_pod(world.view, uid) for uid in lost) if pod is not None]
+    rooms = look_for_room(world.view, lost_pods, failed, (), "default/m", world.now, EPOCH + world.now)
     room = next((room for room in rooms if room is not None), None)
     best = cheapest(costs, free, failed, [name for name in free if name.startswith(home + "-")], len(lost))
     return Case(seed, len(costs), None if room is None else room.cost, best)
@@ -108,29 +108,33 @@ def cheapest(
     return model.least({name: cost for name, (_, _, cost) in pods.items()})
 
 
-def measure(count: int, least: int, most: int, tell: Callable[[str], None]) -> list[Case]:
+def measure(count: int, least: int, max_movable: int, tell: Callable[[str], None]) -> list[Case]:
     """Return so many cases of clusters with so many pods that might move."""
-    found: list[Case] = []
+    cases: list[Case] = []
     seed = 0
-    while len(found) < count:
+    while len(cases) < count:
         seed += 1
-        one = case(seed, least, most)
-        if one is not None:
-            found.append(one)
-            if len(found) % 20 == 0:
-                tell(f"{len(found)} of {count}")
-    return found
+        result = case(seed, least, max_movable)
+        if result is not None:
+            cases.append(result)
+            if len(cases) % 20 == 0:
+                tell(f"{len(cases)} of {count}")
+    return cases
 
 
 def summary(cases: list[Case]) -> str:
     """Return what came of all cases, in a few lines."""
-    movable = [one.movable for one in cases]
-    feasible = [one for one in cases if one.least is not None]
-    ratios = [one.found / one.least for one in feasible if one.found is not None and one.least]
+    movable = [result.movable for result in cases]
+    feasible = [result for result in cases if result.least is not None]
+    ratios = [result.planned / result.least for result in feasible if result.planned is not None and result.least]
     same = sum(ratio < 1.0 + 1e-9 for ratio in ratios)
     worse = sorted(ratio for ratio in ratios if ratio >= 1.0 + 1e-9)
-    missed = sum(one.found is None for one in feasible)
-    wrong = [one.seed for one in cases if one.found is not None and (one.least is None or one.found < one.least - 1e-6)]
+    missed = sum(result.planned is None for result in feasible)
+    wrong = [
+        result.seed
+        for result in cases
+        if result.planned is not None and (result.least is None or result.planned < result.least - 1e-6)
+    ]
     return "\n".join(
         [
             f"{len(cases)} clusters, {min(movable)} to {max(movable)} movable",

@@ -42,7 +42,7 @@ class Case:
     seed: int
     nodes: int
     movable: int
-    found: tuple[int, int]
+    planned: tuple[int, int]
     least: tuple[int, int]
 
 
@@ -56,10 +56,10 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
         world.gang(f"g{number}", size)
         world.run()
     where = [world.nodes_of(f"g{number}-") for number in range(failed)]
-    if any(len({leaf(node) for node in one.values()}) != 1 for one in where):
+    if any(len({leaf(node) for node in placement.values()}) != 1 for placement in where):
         return None
     free = dict.fromkeys(sorted(world.node_objects), GPUS_PER_NODE) | {
-        node: 0 for one in where for node in one.values()
+        node: 0 for placement in where for node in placement.values()
     }
     pods: dict[str, tuple[str, int, float]] = {}
     for node in [node for node in free if free[node]]:
@@ -71,12 +71,12 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
             if not stays:
                 pods[name] = (node, gpus, gpus * (RESTART_SECONDS + ran))
     lost = []
-    for number, one in enumerate(where):
-        rest = tuple(node for name, node in sorted(one.items()) if name != f"g{number}-0")
+    for number, gang_nodes in enumerate(where):
+        rest = tuple(node for name, node in sorted(gang_nodes.items()) if name != f"g{number}-0")
         lost.append(GangWithLosses(f"g{number}", 0, leaf(rest[0]), (f"g{number}-0",), rest))
-    bad = frozenset(one[f"g{number}-0"] for number, one in enumerate(where))
+    bad = frozenset(placement[f"g{number}-0"] for number, placement in enumerate(where))
     cluster = ClusterWithLosses({node: left for node, left in free.items() if node not in bad}, pods, lost)
-    claims = [relocation_request(world, one.name, one.lost, bad) for one in lost]
+    claims = [relocation_request(world, gang.name, gang.lost, bad) for gang in lost]
     claims.sort(key=lambda claim: claim.key)
     shares = plan_jointly(world, claims)
     copies, others = Copies(world.view, world.now), EligiblePods(frozenset(), EPOCH + world.now)
@@ -89,7 +89,7 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
         seed,
         sum(leaves.values()),
         len(pods),
-        (waiting, round(sum(one.cost for one in shares.values()))),
+        (waiting, round(sum(share.cost for share in shares.values()))),
         least(cluster),
     )
 
@@ -151,49 +151,50 @@ def _seats(
 
 def measure(count: int, failed: int, leaves: int, tell: Callable[[str], None]) -> list[Case]:
     """Return so many cases."""
-    found: list[Case] = []
+    cases: list[Case] = []
     seed = 0
-    while len(found) < count:
+    while len(cases) < count:
         seed += 1
-        one = case(seed, failed, leaves)
-        if one is not None and one.least != (0, 0):
-            found.append(one)
-            tell(f"{len(found)} of {count}: {one}")
-    return found
+        result = case(seed, failed, leaves)
+        if result is not None and result.least != (0, 0):
+            cases.append(result)
+            tell(f"{len(cases)} of {count}: {result}")
+    return cases
 
 
 def summary(cases: list[Case]) -> str:
     """Return what came of all cases, in a few lines."""
-    more = Counter(one.found[0] - one.least[0] for one in cases)
-    same = [one for one in cases if one.found[0] == one.least[0]]
-    ratios = sorted(one.found[1] / one.least[1] for one in same if one.least[1])
-    dearer = sum(one.found[1] > one.least[1] for one in same)
+    movable = [result.movable for result in cases]
+    more = Counter(result.planned[0] - result.least[0] for result in cases)
+    same = [result for result in cases if result.planned[0] == result.least[0]]
+    ratios = sorted(result.planned[1] / result.least[1] for result in same if result.least[1])
+    dearer = sum(result.planned[1] > result.least[1] for result in same)
     return "\n".join(
         [
             f"{len(cases)} clusters in which not all have free seats near, with"
-            f" {min(one.movable for one in cases)} to {max(one.movable for one in cases)} pods that might move",
+            f" {min(movable)} to {max(movable)} pods that might move",
             f"pods without seats beyond the fewest: {dict(sorted(more.items()))}",
             f"of {len(same)} with the fewest {len(same) - dearer} cost the least; mean"
             f" {sum(ratios) / max(1, len(ratios)):.4f} times the least, worst {max(ratios, default=1.0):.3f}",
-            f"impossible plans: {[one.seed for one in cases if one.found < one.least] or 'none'}",
+            f"impossible plans: {[result.seed for result in cases if result.planned < result.least] or 'none'}",
         ]
     )
 
 
 def figures(cases: list[Case], failed: int) -> dict[str, Any]:
     """Return what is kept of all cases, in which so many gangs lost a member."""
-    more = Counter(one.found[0] - one.least[0] for one in cases)
-    same = [one for one in cases if one.found[0] == one.least[0]]
-    ratios = [one.found[1] / one.least[1] for one in same if one.least[1]]
+    more = Counter(result.planned[0] - result.least[0] for result in cases)
+    same = [result for result in cases if result.planned[0] == result.least[0]]
+    ratios = [result.planned[1] / result.least[1] for result in same if result.least[1]]
     return {
         "clusters": len(cases),
-        "nodes": [min(one.nodes for one in cases), max(one.nodes for one in cases)],
+        "nodes": [min(result.nodes for result in cases), max(result.nodes for result in cases)],
         "gangs": failed,
-        "movable_pods": [min(one.movable for one in cases), max(one.movable for one in cases)],
+        "movable_pods": [min(result.movable for result in cases), max(result.movable for result in cases)],
         "fewest_pods_without_node": more[0],
         "one_pod_more": more[1],
         "two_pods_more": more[2],
-        "lowest_cost": sum(one.found[1] <= one.least[1] for one in same),
+        "lowest_cost": sum(result.planned[1] <= result.least[1] for result in same),
         "mean_times_lowest": round(sum(ratios) / max(1, len(ratios)), 2),
         "worst_times_lowest": round(max(ratios, default=1.0), 1),
     }
@@ -210,9 +211,9 @@ def main() -> int:
     cases = measure(given.cases, given.failed, given.leaves, lambda text: print(text, file=sys.stderr, flush=True))
     print(summary(cases))
     if given.write:
-        found = figures(cases, given.failed)
+        measured = figures(cases, given.failed)
         name = "gap_together_small" if given.failed == parser.get_default("failed") else "gap_together"
-        keep(name, f"{found['fewest_pods_without_node']} of {len(cases)} optimal in pods", found)
+        keep(name, f"{measured['fewest_pods_without_node']} of {len(cases)} optimal in pods", measured)
     return 0
 
 

@@ -17,9 +17,9 @@ GPUS_PER_NODE = 8
 
 def relocation_request(world: World, gang: str, lost: Sequence[str], avoided: frozenset[str]) -> RelocationRequest:
     """Return the request of a gang for its lost members."""
-    found = tuple(one for one in (find_moving_pod(world.view, uid) for uid in lost) if one is not None)
-    rest = tuple(rest_of_gang(world.view, found))
-    return RelocationRequest(f"default/{gang}", found, avoided, lambda _: None, rest, may_relocate=True)
+    moving_pods = tuple(pod for pod in (find_moving_pod(world.view, uid) for uid in lost) if pod is not None)
+    rest = tuple(rest_of_gang(world.view, moving_pods))
+    return RelocationRequest(f"default/{gang}", moving_pods, avoided, lambda _: None, rest, may_relocate=True)
 
 
 def plan_jointly(world: World, claims: Sequence[RelocationRequest]) -> Shares:

@@ -90,23 +90,23 @@ class SlotWorld(DeviceWorld):
 
     def held(self) -> dict[str, str]:
         """Return the device of each bound pod, by the name without what was generated."""
-        found = {}
+        devices = {}
         for pod in self.pods.values():
             if not pod.spec.node_name:
                 continue
             name = pod.status.resource_claim_statuses[0].resource_claim_name or ""
             (device,) = self.d.devices_of(name)
-            found[pod.metadata.name.partition(".")[0]] = f"{pod.spec.node_name}/{device}"
-        return found
+            devices[pod.metadata.name.partition(".")[0]] = f"{pod.spec.node_name}/{device}"
+        return devices
 
     def of_pod(self) -> Migration:
         """Return the Migration of the pending pod."""
-        (found,) = (one for one in self.migrations.values() if one.cause is Cause.PENDING_POD)
-        return found
+        (migration,) = (entry for entry in self.migrations.values() if entry.cause is Cause.PENDING_POD)
+        return migration
 
     def helpers(self) -> list[Migration]:
         """Return the Migrations that make room for it."""
-        return [one for one in self.migrations.values() if one.spec.makes_room_for]
+        return [migration for migration in self.migrations.values() if migration.spec.makes_room_for]
 
     def no_device_twice(self) -> None:
         """Check that no memory slice of a GPU is in two allocations."""

@@ -20,18 +20,18 @@ ERRORS = [ValueError("odd"), RecursionError(), MemoryError(), OverBudgetError("o
 @pytest.fixture
 def world() -> World:
     """Two gangs of one pod each, on nodes of their own."""
-    found = World(RecoverySpec(enabled=True, debounce=5, reservation_timeout=60), LEAVES)
+    cluster = World(RecoverySpec(enabled=True, debounce=5, reservation_timeout=60), LEAVES)
     for name in ("odd", "sound"):
-        found.gang(name, 1)
-    found.run()
-    return found
+        cluster.gang(name, 1)
+    cluster.run()
+    return cluster
 
 
 def node_of(world: World, gang: str) -> str:
     """Return the node of a gang's only pod, that of the newest where one is being deleted."""
-    there = [pod for pod in world.pods.values() if pod.metadata.name.startswith(gang)]
-    there.sort(key=lambda pod: pod.metadata.deletion_timestamp is not None)
-    return there[0].spec.node_name
+    pods = [pod for pod in world.pods.values() if pod.metadata.name.startswith(gang)]
+    pods.sort(key=lambda pod: pod.metadata.deletion_timestamp is not None)
+    return pods[0].spec.node_name
 
 
 def run(world: World, seconds: int) -> None:
@@ -44,7 +44,7 @@ def run(world: World, seconds: int) -> None:
 
 
 def kinds(world: World) -> list[str]:
-    return [one.kind for one in world.emitted if isinstance(one, CountRecoveryFailure)]
+    return [instruction.kind for instruction in world.emitted if isinstance(instruction, CountRecoveryFailure)]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -66,9 +66,13 @@ def test_a_migration_that_raises_pauses_and_the_others_go_on(
     assert node_of(world, "sound") not in ("", before["sound"])
     assert len(kinds(world)) == 1, "it pauses"
     events = [
-        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.message.startswith("In backoff")
+        instruction
+        for instruction in world.emitted
+        if isinstance(instruction, EmitMigrationEvent) and instruction.message.startswith("In backoff")
     ]
-    assert [one.reason for one in events] == ["SchedulerError" if kinds(world) == ["fault"] else "SearchTooExpensive"]
+    assert [event.reason for event in events] == [
+        "SchedulerError" if kinds(world) == ["fault"] else "SearchTooExpensive"
+    ]
     run(world, 120)
     assert 3 <= len(kinds(world)) <= 5, "and for longer each time"
     monkeypatch.undo()
@@ -81,10 +85,10 @@ def test_a_pod_of_a_failed_node_that_can_not_be_looked_at_is_left_and_the_others
 ) -> None:
     moves = healing._moves
 
-    def raising(one: Any, cause: Any) -> bool:
-        if one.member.name.startswith("odd"):
+    def raising(pod: Any, cause: Any) -> bool:
+        if pod.member.name.startswith("odd"):
             raise KeyError("odd")
-        return moves(one, cause)
+        return moves(pod, cause)
 
     monkeypatch.setattr(healing, "_moves", raising)
     before = {name: node_of(world, name) for name in ("odd", "sound")}
@@ -126,7 +130,11 @@ def test_a_search_by_choice_that_raises_pauses_and_failures_are_healed(
     run(world, 60)
     assert node_of(world, "sound") not in ("", before)
     assert 1 <= len(kinds(world)) <= 4
-    warned = [one.message for one in world.emitted if isinstance(one, Warn) and "recovery continues" in one.message]
+    warned = [
+        instruction.message
+        for instruction in world.emitted
+        if isinstance(instruction, Warn) and "recovery continues" in instruction.message
+    ]
     assert warned[0].startswith("Defragmenting of recovery: IndexError: no such row")
 
 

@@ -44,12 +44,12 @@ def test_causes_name_no_pod_and_no_migration_of_another_namespace(named: bool) -
 
 
 def _of_gang(world: World) -> Migration:
-    (found,) = (one for one in world.migrations.values() if one.cause is Cause.PENDING_GANG)
-    return found
+    (migration,) = (candidate for candidate in world.migrations.values() if candidate.cause is Cause.PENDING_GANG)
+    return migration
 
 
 def _helpers(world: World) -> list[Migration]:
-    return [one for one in world.migrations.values() if one.spec.makes_room_for]
+    return [migration for migration in world.migrations.values() if migration.spec.makes_room_for]
 
 
 @pytest.mark.parametrize("how", ["deleted", "done"])
@@ -200,16 +200,20 @@ def test_none_is_evicted_before_all_have_seats() -> None:
     world.gang("g", 2)
     carry_out = world.carry_out
 
-    def taken_meanwhile(one: RecoveryInstruction) -> None:
-        carry_out(one)
-        if isinstance(one, WriteStatus) and one.status.phase == Phase.RESERVING and "e" not in world.pods:
+    def taken_meanwhile(instruction: RecoveryInstruction) -> None:
+        carry_out(instruction)
+        if (
+            isinstance(instruction, WriteStatus)
+            and instruction.status.phase == Phase.RESERVING
+            and "e" not in world.pods
+        ):
             world.put("e", "s1-l2-2", 4)  # by another scheduler, which knows of no seats
 
     world.carry_out = taken_meanwhile  # type: ignore[method-assign]
     world.run(130)
     assert "e" in world.pods and not world.evictions
     assert _of_gang(world).phase is Phase.CANCELLED
-    assert {one.phase for one in _helpers(world)} == {Phase.CANCELLED}
+    assert {migration.phase for migration in _helpers(world)} == {Phase.CANCELLED}
     world.check()
 
 
@@ -224,8 +228,8 @@ def test_so_many_pods_move_within_an_hour() -> None:
     world.gang("h", 2)
     world.run(400, step=5.0)
     assert len(world.evictions) == 1
-    waits = [one for one in world.migrations.values() if one.phase is Phase.PLANNED]
-    assert [one.status.conditions[0].reason for one in waits] == ["Limited"]
+    waits = [migration for migration in world.migrations.values() if migration.phase is Phase.PLANNED]
+    assert [migration.status.conditions[0].reason for migration in waits] == ["Limited"]
     assert "limits.movesPerHour is 1" in waits[0].status.conditions[0].message
     world.start()
     world.run(600, step=10.0)
@@ -290,8 +294,8 @@ def test_migrations_of_users_that_call_themselves_voluntary_leave_others_an_equa
         asks = {"reason": "Defragmentation", "makesRoomFor": f"hostile/other-{number}"}
         world.request(f"ask-{number}", f"h{number}", namespace="hostile", **asks)
     world.run(60)
-    begun = [one for one in world.migrations.values() if one.metadata.name.startswith("ask")]
-    assert [Phase.EVICTING in one.status.times for one in begun] == [True, True]
+    begun = [migration for migration in world.migrations.values() if migration.metadata.name.startswith("ask")]
+    assert [Phase.EVICTING in migration.status.times for migration in begun] == [True, True]
     world.gang("g", 2)
     world.run(120)
     assert len(world.nodes_of("g")) == 2

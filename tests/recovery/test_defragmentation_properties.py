@@ -51,7 +51,7 @@ class Watched(World):
             before = [at for at, name, _ in self.gone if name == base]
             assert all(self.now - at >= REST for at in before), "it was moved a moment ago"
         self.gone.append((self.now, base, migration))
-        lately = [at for at, _, one in self.gone if one.cause.by_choice and self.now - at < 3600]
+        lately = [at for at, _, earlier in self.gone if earlier.cause.by_choice and self.now - at < 3600]
         assert len(lately) <= BUDGET, "more than the budget"
 
     def _evicts(self, uid: str) -> Migration | None:
@@ -88,12 +88,12 @@ def _fill(world: Watched, wanted: Iterable[tuple[int, int, bool, int]]) -> None:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(sizes=st.lists(st.integers(2, 3), min_size=2, max_size=3), there=pods, size=st.integers(1, 3))
+@given(sizes=st.lists(st.integers(2, 3), min_size=2, max_size=3), residents=pods, size=st.integers(1, 3))
 def test_whoever_is_evicted_it_was_for_a_gang_that_has_room_now(
-    sizes: list[int], there: list[tuple[int, int, bool, int]], size: int
+    sizes: list[int], residents: list[tuple[int, int, bool, int]], size: int
 ) -> None:
     world = Watched(ON, {f"s1/l{n}": count for n, count in enumerate(sizes, 1)}, CONFIG)
-    _fill(world, there)
+    _fill(world, residents)
     world.gang("g", size + 1)
     world.run(200, step=2.0)
     placed = len(world.nodes_of("g")) == size + 1
@@ -117,28 +117,28 @@ happenings = st.lists(
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     sizes=st.lists(st.integers(2, 3), min_size=2, max_size=3),
-    there=pods,
+    residents=pods,
     blocked=st.sets(st.integers(0, 8)),
     happens=happenings,
 )
 @example(  # the gang would have gone onto the node that the other one leaves
     sizes=[3, 3],
-    there=[(0, 1, True, 0), (1, 1, False, 0)],
+    residents=[(0, 1, True, 0), (1, 1, False, 0)],
     blocked={0, 1},
     happens=[("another gang", 2, 1.0), ("restart", 2, 91.0), ("cancel", 0, 30.0)],
 )
 @example(  # of what was moved by those that were deleted the next process knows nothing
     sizes=[3, 2, 3],
-    there=[(0, 1, False, 0), (1, 1, True, 0), (3, 1, False, 0), (3, 2, False, 0), (6, 1, True, 0), (5, 1, True, 0)],
+    residents=[(0, 1, False, 0), (1, 1, True, 0), (3, 1, False, 0), (3, 2, False, 0), (6, 1, True, 0), (5, 1, True, 0)],
     blocked=set(),
     happens=[("cancel", 0, 1.0), ("restart", 0, 1000.0), ("another gang", 2, 1.0)],
 )
 @example(  # its node failed, and then its seat expired
-    sizes=[3, 3], there=[(8, 1, True, 5), (0, 1, True, 0)], blocked={0, 1}, happens=[("fail", 0, 1000.0)]
+    sizes=[3, 3], residents=[(8, 1, True, 5), (0, 1, True, 0)], blocked={0, 1}, happens=[("fail", 0, 1000.0)]
 )
 @example(  # its eviction was refused for half an hour: the time of the move is not that of the first attempt
     sizes=[3, 2, 2],
-    there=[(0, 6, True, 0), (3, 1, False, 0), (8, 2, True, 0), (1, 2, True, 5), (5, 4, False, 0)],
+    residents=[(0, 6, True, 0), (3, 1, False, 0), (8, 2, True, 0), (1, 2, True, 5), (5, 4, False, 0)],
     blocked=set(range(9)),
     happens=[
         *[("heal", 8, 30.0), ("drop the gang", 1, 7.0), ("cancel", 1, 1.0), ("cancel", 2, 90.0)],
@@ -147,10 +147,13 @@ happenings = st.lists(
     ],
 )
 def test_whatever_happens_meanwhile(
-    sizes: list[int], there: list[tuple[int, int, bool, int]], blocked: set[int], happens: list[tuple[str, int, float]]
+    sizes: list[int],
+    residents: list[tuple[int, int, bool, int]],
+    blocked: set[int],
+    happens: list[tuple[str, int, float]],
 ) -> None:
     world = Watched(ON, {f"s1/l{n}": count for n, count in enumerate(sizes, 1)}, CONFIG)
-    _fill(world, there)
+    _fill(world, residents)
     world.blocked = {f"p{number}" for number in blocked}
     world.gang("g", 2)
     world.run(62, step=2.0)
@@ -185,7 +188,7 @@ def _happens(world: Watched, what: str, which: int, fresh: str) -> None:
         case "restart":
             world.start()
             # What was moved is known from the Migrations: those that were deleted nobody counts any more.
-            world.gone = [one for one in world.gone if one[2].key in world.migrations]
+            world.gone = [departure for departure in world.gone if departure[2].key in world.migrations]
         case "cancel" if world.migrations:
             world.cancel(sorted(world.migrations)[which % len(world.migrations)])
         case "fail":

@@ -69,12 +69,12 @@ def test_a_deleted_node_has_failed_at_once() -> None:
 
 def test_a_leaf_that_is_deleted_is_one_failure() -> None:
     """Whoever deletes it does so node by node, and the daemon may know by then that it is gone."""
-    there = set(NODES)
+    known = set(NODES)
     detection = _detection(*NODES)
     domains = detection.domains_of
-    detection.domains_of = lambda name: domains(name) if name in there else []
+    detection.domains_of = lambda name: domains(name) if name in known else []
     for number in (1, 2, 3, 4):
-        there.discard(f"s1-l1-{number}")
+        known.discard(f"s1-l1-{number}")
         detection.gone(f"s1-l1-{number}", "", 3.0 + number / 20)
         assert detection.due(3.0 + number / 20) == []
     (failure,) = detection.due(3.3)
@@ -90,7 +90,7 @@ def test_nodes_that_are_deleted_slowly_count_for_their_leaf() -> None:
     for number, at in ((1, 0.0), (2, 4.0), (3, 8.0)):
         detection.gone(f"s1-l1-{number}", "", at)
         reported += detection.due(at + 1.0)
-    assert [(one.cause, one.nodes) for one in reported] == [
+    assert [(failure.cause, failure.nodes) for failure in reported] == [
         (Cause.DELETED, ("s1-l1-1",)),
         (Cause.DELETED, ("s1-l1-2",)),
         (Cause.DOMAIN, ("s1-l1-3",)),
@@ -98,7 +98,7 @@ def test_nodes_that_are_deleted_slowly_count_for_their_leaf() -> None:
     assert reported[-1].text == "s1/l1 failed: 3 of its 4 nodes are gone"
     detection.gone("s1-l2-1", "", 50.0)
     detection.gone("s1-l1-4", "", 50.0)
-    assert [one.cause for one in detection.due(51.0)] == [Cause.DELETED] * 2, "the others went long ago"
+    assert [failure.cause for failure in detection.due(51.0)] == [Cause.DELETED] * 2, "the others went long ago"
 
 
 def test_some_nodes_of_a_leaf_die_and_others_are_deleted() -> None:
@@ -121,7 +121,7 @@ def test_most_nodes_that_are_deleted_at_once_are_believed_after_a_minute() -> No
     assert "12 of 16 nodes" in detection.held
     at = detection.next_due()
     assert at is not None
-    assert {one for failure in detection.due(at) for one in failure.nodes} == set(NODES[:12])
+    assert {node for failure in detection.due(at) for node in failure.nodes} == set(NODES[:12])
     assert detection.held == ""
 
 
@@ -130,11 +130,11 @@ def test_a_node_that_was_to_be_emptied_has_failed_when_it_is_deleted() -> None:
     detection = _detection(*NODES)
     name, taints = "s1-l1-1", ("topology.scheduler/maintenance",)
     detection.seen(NodeHealth(name, f"uid-{name}", cordoned=True, taints=taints), 0.0)
-    assert [one.cause for one in detection.due(10.0)] == [Cause.MAINTENANCE]
+    assert [failure.cause for failure in detection.due(10.0)] == [Cause.MAINTENANCE]
     detection.gone(name, f"uid-{name}", 20.0)
-    assert [one.cause for one in detection.due(20.25)] == [Cause.DELETED]
+    assert [failure.cause for failure in detection.due(20.25)] == [Cause.DELETED]
     _ready(detection, "s1-l1-2", "False", 20.0)
-    assert [one.cause for one in detection.due(30.0)] == [Cause.NOT_READY]
+    assert [failure.cause for failure in detection.due(30.0)] == [Cause.NOT_READY]
     detection.gone("s1-l1-2", "uid-s1-l1-2", 40.0)
     assert detection.due(41.0) == [], "that is the same failure"
 
@@ -144,14 +144,14 @@ def test_what_comes_and_goes_does_not_hide_what_lasts() -> None:
     spec = SPEC.model_copy(update={"conditions": ("XidError",), "unhealthy_gpus": True})
     detection = _detection(*NODES, spec=spec)
     missing = (("nvidia.com/gpu", 1),)
-    found = []
+    reported = []
     for at in range(0, 30, 3):
         conditions = ("XidError",) if at % 2 else ()
         health = NodeHealth("s1-l1-1", "uid-s1-l1-1", conditions=conditions, missing=missing)
         detection.seen(health, float(at))
-        found += [(at, failure.since) for failure in detection.due(float(at))]
-    assert found[0] == (12, 0.0)
-    assert len(found) == 1
+        reported += [(at, failure.since) for failure in detection.due(float(at))]
+    assert reported[0] == (12, 0.0)
+    assert len(reported) == 1
 
 
 def test_a_node_that_has_something_else_must_have_been_dead_for_the_debounce() -> None:
@@ -160,7 +160,8 @@ def test_a_node_that_has_something_else_must_have_been_dead_for_the_debounce() -
     detection.seen(cordoned, 0.0)
     _ready(detection, "s1-l1-1", "False", 9.0)
     assert detection.due(10.0) == [] and not detection.failed_for_debounce("s1-l1-1", 10.0)
-    assert [one.since for one in detection.due(19.0)] == [9.0] and detection.failed_for_debounce("s1-l1-1", 19.0)
+    assert [failure.since for failure in detection.due(19.0)] == [9.0]
+    assert detection.failed_for_debounce("s1-l1-1", 19.0)
 
 
 def test_many_scattered_failures_are_told_in_a_moment() -> None:

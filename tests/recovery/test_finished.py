@@ -36,15 +36,15 @@ def keeping(rest: float = HOUR, **parts: Any) -> RecoverySpec:
 
 
 def names(out: list[DeleteMigration]) -> list[str]:
-    return [one.name for one in out]
+    return [deletion.name for deletion in out]
 
 
 def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
     finished, spec = filled(1), keeping(time=2 * HOUR)
     assert finished.due(spec, 0.0, 2 * HOUR - 1) == []
     assert finished.next_due(spec, 0.0, 2 * HOUR - 1) == 1.0
-    (one,) = finished.due(spec, 1.0, 2 * HOUR)
-    assert (one.namespace, one.name, one.uid, one.version) == ("default", "m0000", "uid-m0000", "7")
+    (deletion,) = finished.due(spec, 1.0, 2 * HOUR)
+    assert (deletion.namespace, deletion.name, deletion.uid, deletion.version) == ("default", "m0000", "uid-m0000", "7")
     assert finished.due(spec, 1.0, 9 * HOUR) == [], "it is on its way"
     finished.deleted("default/m0000", MigrationWrite.WRITTEN, 1.0)
     assert len(finished) == 0 and finished.next_due(spec, 1.0, 9 * HOUR) is None
@@ -63,17 +63,17 @@ def test_none_goes_while_its_pods_are_to_be_left_alone() -> None:
 
 
 def test_a_backlog_goes_a_few_at_a_time() -> None:
-    finished, spec, now, gone = filled(95), keeping(time=HOUR), 0.0, 0
+    finished, spec, now, deleted = filled(95), keeping(time=HOUR), 0.0, 0
     while len(finished):
         out = finished.due(spec, now, 10 * HOUR)
         assert len(out) <= CONCURRENT_DELETIONS
-        for one in out:
-            finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.WRITTEN, now)
-        gone += len(out)
+        for deletion in out:
+            finished.deleted(f"{deletion.namespace}/{deletion.name}", MigrationWrite.WRITTEN, now)
+        deleted += len(out)
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is None or at >= now + PACE_SECONDS
         now = at or now
-    assert gone == 95
+    assert deleted == 95
 
 
 def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None:
@@ -82,7 +82,9 @@ def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None
     reported: list[bool] = []
     for _ in range(8):
         out = finished.due(spec, now, 10 * HOUR)
-        reported += [finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.FORBIDDEN, now) for one in out]
+        reported += [
+            finished.deleted(f"{deletion.namespace}/{deletion.name}", MigrationWrite.FORBIDDEN, now) for deletion in out
+        ]
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
         pauses.append(at - now)
@@ -99,9 +101,9 @@ def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
     finished.note(migration("mine", 100), 100)
     reported = 0
     for _ in range(4):
-        for one in finished.due(spec, now, 10 * HOUR):
-            outcome = MigrationWrite.FORBIDDEN if one.namespace == "hostile" else MigrationWrite.WRITTEN
-            reported += finished.deleted(f"{one.namespace}/{one.name}", outcome, now)
+        for deletion in finished.due(spec, now, 10 * HOUR):
+            outcome = MigrationWrite.FORBIDDEN if deletion.namespace == "hostile" else MigrationWrite.WRITTEN
+            reported += finished.deleted(f"{deletion.namespace}/{deletion.name}", outcome, now)
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
         if now == 0.0:
@@ -126,18 +128,20 @@ def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
     ),
     st.integers(0, 3),
 )
-def test_only_what_is_over_and_an_hour_old_is_deleted(events: list[tuple[int, Phase | None, float]], most: int) -> None:
-    finished, spec, now = Finished(), keeping(time=2 * HOUR, max_count=most), 0.0
+def test_only_what_is_over_and_an_hour_old_is_deleted(
+    events: list[tuple[int, Phase | None, float]], max_count: int
+) -> None:
+    finished, spec, now = Finished(), keeping(time=2 * HOUR, max_count=max_count), 0.0
     phases: dict[str, tuple[Phase | None, float]] = {}
     for number, phase, pause in events:
         name = f"m{number}"
         finished.note(migration(name, now, phase), now)
         phases[name] = (phase, now)
         now += pause
-        for one in finished.due(spec, now, now):
-            known, since = phases[one.name]
+        for deletion in finished.due(spec, now, now):
+            known, since = phases[deletion.name]
             assert known is not None and known.over and now - since >= LEAST_SECONDS
-            finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.WRITTEN, now)
+            finished.deleted(f"{deletion.namespace}/{deletion.name}", MigrationWrite.WRITTEN, now)
     left = sum(phase is not None and phase.over for phase, _ in phases.values())
     assert len(finished) <= left
 

@@ -38,7 +38,7 @@ def test_a_smaller_job_moves_so_that_the_gang_keeps_its_leaf() -> None:
     assert world.phases() == [Phase.DONE, Phase.DONE]
     assert world.nodes_of("g")["g-1"] == before
     assert world.nodes_of("small")["small"].startswith("s1-l2")
-    helper = next(one for one in world.migrations.values() if one.spec.makes_room_for)
+    helper = next(migration for migration in world.migrations.values() if migration.spec.makes_room_for)
     assert helper.spec.cause.startswith("makes room for Migration default/g-")
     order = [name for name, _ in world.evictions]
     assert order.index("small") < order.index("g-1"), "who makes room goes first"
@@ -108,20 +108,20 @@ def test_while_kernels_are_compiled_nobody_waits_who_needs_no_search() -> None:
 
 
 def test_in_parts_it_comes_to_the_same_and_others_go_on_meanwhile() -> None:
-    found = []
+    outcomes = []
     for clock in (lambda: 0.0, partial(next, count(0.0, 1.0))):
         world = _full_leaf(clock, beside=4)
         world.gang("other", 2)
         world.run()
         world.fail(world.nodes_of("g")["g-1"], world.nodes_of("other")["other-1"])
         steps = 0
-        while not all(one.phase is Phase.DONE for one in world.migrations.values()) or not world.migrations:
+        while not all(migration.phase is Phase.DONE for migration in world.migrations.values()) or not world.migrations:
             world.run(0.05, step=0.05)
             steps += 1
             assert steps < 2000
-        found.append((world.nodes_of("g"), world.nodes_of("small"), world.nodes_of("other"), len(world.evictions)))
+        outcomes.append((world.nodes_of("g"), world.nodes_of("small"), world.nodes_of("other"), len(world.evictions)))
         world.check()
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_search_goes_on_at_once_however_long_its_parts_take() -> None:
@@ -193,7 +193,7 @@ def test_the_cheaper_of_moving_others_and_restarting_is_done() -> None:
         world.put("small", free, 8, ran=ran)
         world.fail(where["g-1"])
         world.run(40)
-        first = next(one for one in world.migrations.values() if not one.spec.makes_room_for)
+        first = next(migration for migration in world.migrations.values() if not migration.spec.makes_room_for)
         assert first.phase is Phase.DONE
         assert first.status.policy == policy
         world.check()
@@ -224,7 +224,7 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
     free = dict.fromkeys(nodes, 8)
     for node in where.values():
         free[node] = 0
-    there: dict[str, tuple[str, int, float]] = {}
+    others: dict[str, tuple[str, int, float]] = {}
     for number, (at, gpus, ran, interval) in enumerate(pods):
         node = nodes[at % len(nodes)]
         if free[node] < gpus:
@@ -232,36 +232,36 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
         free[node] -= gpus
         said = {"checkpoint-interval": f"{interval}s"} if interval else {}
         world.put(f"p{number}", node, gpus, ran=float(ran), said=said)
-        there[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
-    one = find_moving_pod(world.view, "g-0")
-    assert one is not None
+        others[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
+    moving_pod = find_moving_pod(world.view, "g-0")
+    assert moving_pod is not None
     if any(node != lost and node.rpartition("-")[0] == home and left >= 8 for node, left in free.items()):
-        assert find_seats(world.view, [one], {lost}, "default/m", world.now), "nobody need move"
+        assert find_seats(world.view, [moving_pod], {lost}, "default/m", world.now), "nobody need move"
         return
-    rooms = look_for_room(world.view, [one], {lost}, (), "default/m", world.now, EPOCH + world.now)
-    found = next((room for room in rooms if room is not None), None)
-    best = _best(there, free, lost, home)
+    rooms = look_for_room(world.view, [moving_pod], {lost}, (), "default/m", world.now, EPOCH + world.now)
+    plan = next((room for room in rooms if room is not None), None)
+    best = _best(others, free, lost, home)
     if best is None:
-        assert found is None
+        assert plan is None
     else:
-        assert found is not None, best
-        assert found.cost == pytest.approx(best)
-        assert found.seats["g-0"].rpartition("-")[0] == home
-        assert {other.member.uid for other in found.relocated} <= there.keys()
+        assert plan is not None, best
+        assert plan.cost == pytest.approx(best)
+        assert plan.seats["g-0"].rpartition("-")[0] == home
+        assert {other.member.uid for other in plan.relocated} <= others.keys()
 
 
-def _best(there: dict[str, tuple[str, int, float]], free: dict[str, int], lost: str, home: str) -> float | None:
+def _best(others: dict[str, tuple[str, int, float]], free: dict[str, int], lost: str, home: str) -> float | None:
     costs = []
-    for size in range(1, len(there) + 1):
-        for some in combinations(sorted(there), size):
+    for size in range(1, len(others) + 1):
+        for chosen in combinations(sorted(others), size):
             left = dict(free)
-            for name in some:
-                left[there[name][0]] += there[name][1]
+            for name in chosen:
+                left[others[name][0]] += others[name][1]
             left[lost] = 0
             for seat in [node for node in left if node.rpartition("-")[0] == home and left[node] >= 8]:
                 rest = {**left, seat: left[seat] - 8}
-                if _seats([(there[name][1], there[name][0]) for name in some], rest):
-                    costs.append(sum(there[name][2] for name in some))
+                if _seats([(others[name][1], others[name][0]) for name in chosen], rest):
+                    costs.append(sum(others[name][2] for name in chosen))
     return min(costs, default=None)
 
 

@@ -100,7 +100,7 @@ async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, c
         assert [(health.name, health.ready) for health in _of_nodes(heard)] == [("n1", "True")]
         await api.patch("nodes", "n1", {"metadata": {"labels": {"of": "no-matter"}}})
         await api.create("migrations", MIGRATION)
-        await _hear(watcher, heard, lambda: any(isinstance(one, MigrationChanged) for one in heard))
+        await _hear(watcher, heard, lambda: any(isinstance(message, MigrationChanged) for message in heard))
         assert len(_of_nodes(heard)) == 1, "what does not matter here is not told"
         broken = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         await api.patch("nodes", "n1", broken, subresource="status")
@@ -110,7 +110,7 @@ async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, c
             assert not metadata.get("finalizers") and not metadata.get("annotations")
         await api.delete("migrations", "m1")
         await api.delete("nodes", "n1")
-        await _hear(watcher, heard, lambda: {MigrationGone, NodeGone} <= {type(one) for one in heard})
+        await _hear(watcher, heard, lambda: {MigrationGone, NodeGone} <= {type(message) for message in heard})
         assert watcher.wrong() == ""
     finally:
         await watcher.stop()
@@ -163,7 +163,7 @@ async def test_kopf_reads_metadata_that_are_nested_deeply() -> None:
 
     async with _session(answer) as (session, path):
         async with session.get(path) as response:
-            assert [one["metadata"]["name"] for one in (await response.json())["items"]] == ["m1"]
+            assert [migration["metadata"]["name"] for migration in (await response.json())["items"]] == ["m1"]
         async with session.get(path.with_query(watch="true")) as response:
             lines = [line async for line in iter_jsonlines(response.content)]
     assert [json.loads(line)["type"] for line in lines] == ["ADDED", "DELETED"]

@@ -226,7 +226,7 @@ def test_when_a_node_fails_that_comes_first() -> None:
     lost = world.one().status.moves[0]
     world.fail(lost.from_)
     world.run(15)
-    phases = {one.cause: one.phase for one in world.migrations.values()}
+    phases = {migration.cause: migration.phase for migration in world.migrations.values()}
     assert phases == {Cause.IMPROVEMENT: Phase.CANCELLED, Cause.UNREACHABLE: Phase.PLANNED}
     world.recovery.configure(IMPROVES.model_copy(update={"force_delete": True}), world.now)
     world.run(120)

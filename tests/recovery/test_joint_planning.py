@@ -31,9 +31,9 @@ FORCED = RecoverySpec(enabled=True, force_delete=True)
 
 def least(cluster: ClusterWithLosses) -> tuple[tuple[int, ...], float]:
     """Return pods without seats by priority, and the cost, of the best of all plans; without the planner."""
-    found: list[tuple[tuple[int, ...], float]] = []
-    sets = [some for size in range(len(cluster.pods) + 1) for some in combinations(sorted(cluster.pods), size)]
-    priced = sorted((sum(cluster.pods[name][2] for name in some), some) for some in sets)
+    outcomes: list[tuple[tuple[int, ...], float]] = []
+    sets = [names for size in range(len(cluster.pods) + 1) for names in combinations(sorted(cluster.pods), size)]
+    priced = sorted((sum(cluster.pods[name][2] for name in names), names) for names in sets)
     levels = sorted({gang.priority for gang in cluster.gangs}, reverse=True)
     for ways in product(*(("near", "whole", "waits") if gang.rest else ("near", "waits") for gang in cluster.gangs)):
         each = list(zip(cluster.gangs, ways, strict=True))
@@ -42,21 +42,21 @@ def least(cluster: ClusterWithLosses) -> tuple[tuple[int, ...], float]:
         )
         restarts = sum(len(gang.rest) * gang.gpus * RESTART_SECONDS for gang, way in each if way == "whole")
         helps = any(way == "near" for way in ways)
-        for cost, some in priced:
-            if found and (lacking, restarts + cost) >= min(found):
+        for cost, chosen in priced:
+            if outcomes and (lacking, restarts + cost) >= min(outcomes):
                 break
-            if (helps or not some) and _fits(cluster, each, some):
-                found.append((lacking, restarts + cost))
+            if (helps or not chosen) and _fits(cluster, each, chosen):
+                outcomes.append((lacking, restarts + cost))
                 break
-    return min(found)
+    return min(outcomes)
 
 
-def _fits(cluster: ClusterWithLosses, each: Sequence[tuple[GangWithLosses, str]], some: Sequence[str]) -> bool:
+def _fits(cluster: ClusterWithLosses, each: Sequence[tuple[GangWithLosses, str]], chosen: Sequence[str]) -> bool:
     left = dict(cluster.free)
-    for name in some:
+    for name in chosen:
         node, gpus, _ = cluster.pods[name]
         left[node] += gpus
-    moving = [(cluster.pods[name][1], cluster.pods[name][0]) for name in some]
+    moving = [(cluster.pods[name][1], cluster.pods[name][0]) for name in chosen]
     return any(_seated(moving, rest) for rest in _places(each, left))
 
 
@@ -106,37 +106,40 @@ def built(
         world.run()
     where = [world.nodes_of(f"g{number}-") for number in range(len(gangs))]
     if any(
-        len(one) < gang[0] or len({leaf(n) for n in one.values()}) > 1 for one, gang in zip(where, gangs, strict=True)
+        len(placement) < gang[0] or len({leaf(n) for n in placement.values()}) > 1
+        for placement, gang in zip(where, gangs, strict=True)
     ):
         return None
     free = dict.fromkeys(sorted(world.node_objects), GPUS_PER_NODE)
-    for one, gang in zip(where, gangs, strict=True):
-        for node in one.values():
+    for gang_nodes, gang in zip(where, gangs, strict=True):
+        for node in gang_nodes.values():
             free[node] -= gang[3]
-    there: dict[str, tuple[str, int, float]] = {}
+    single_pods: dict[str, tuple[str, int, float]] = {}
     for number, (at, gpus, ran) in enumerate(pods):
         node = sorted(free)[at % len(free)]
         if free[node] >= gpus:
             free[node] -= gpus
             world.put(f"p{number}", node, gpus, ran=float(ran))
-            there[f"p{number}"] = (node, gpus, gpus * (RESTART_SECONDS + ran))
-    failed = set(sorted({node for node, _, _ in there.values()})[:also])
-    for one, gang in zip(where, gangs, strict=True):
-        failed |= set(sorted(set(one.values()))[: gang[1]])
+            single_pods[f"p{number}"] = (node, gpus, gpus * (RESTART_SECONDS + ran))
+    failed = set(sorted({node for node, _, _ in single_pods.values()})[:also])
+    for gang_nodes, gang in zip(where, gangs, strict=True):
+        failed |= set(sorted(set(gang_nodes.values()))[: gang[1]])
     lost = [
-        GangWithLosses(name, 0, "", (name,), gpus=gpus) for name, (node, gpus, _) in there.items() if node in failed
+        GangWithLosses(name, 0, "", (name,), gpus=gpus)
+        for name, (node, gpus, _) in single_pods.items()
+        if node in failed
     ]
-    for number, (one, gang) in enumerate(zip(where, gangs, strict=True)):
-        names = tuple(name for name, node in sorted(one.items()) if node in failed)
-        rest = tuple(node for _, node in sorted(one.items()) if node not in failed)
+    for number, (gang_nodes, gang) in enumerate(zip(where, gangs, strict=True)):
+        names = tuple(name for name, node in sorted(gang_nodes.items()) if node in failed)
+        rest = tuple(node for _, node in sorted(gang_nodes.items()) if node not in failed)
         lost += (
             [GangWithLosses(f"g{number}", gang[2], leaf(rest[0]) if rest else "", names, rest, gang[3])]
             if names
             else []
         )
-    movable = {name: pod for name, pod in there.items() if pod[0] not in failed}
+    movable = {name: pod for name, pod in single_pods.items() if pod[0] not in failed}
     cluster = ClusterWithLosses({node: left for node, left in free.items() if node not in failed}, movable, lost)
-    claims = [relocation_request(world, one.name, one.lost, frozenset(failed)) for one in lost]
+    claims = [relocation_request(world, hit_gang.name, hit_gang.lost, frozenset(failed)) for hit_gang in lost]
     claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
     return world, cluster, claims
 
@@ -163,15 +166,15 @@ def test_no_plan_seats_more_or_costs_less(
     sizes: list[int], gangs: list[tuple[int, int, int, int]], pods: list[tuple[int, int, int]], also: int
 ) -> None:
     """Against all sets of pods that could move, and all ways to seat everybody, worked out without the planner."""
-    found = built(sizes, gangs, pods, also)
-    if found is None or not 1 <= len(found[2]) <= EXACT_MIGRATIONS:
+    setup = built(sizes, gangs, pods, also)
+    if setup is None or not 1 <= len(setup[2]) <= EXACT_MIGRATIONS:
         return
-    world, cluster, claims = found
+    world, cluster, claims = setup
     shares = plan_jointly(world, claims)
     check_shares(cluster, shares)
     levels = sorted({claim.priority for claim in claims}, reverse=True)
     without = [claim for claim in claims if not shares[claim.key].seats]
-    lacking = tuple(sum(len(one.moving_pods) for one in without if one.priority == level) for level in levels)
+    lacking = tuple(sum(len(claim.moving_pods) for claim in without if claim.priority == level) for level in levels)
     seated, cost = least(cluster)
     assert lacking == seated
     assert sum(share.cost for share in shares.values()) == pytest.approx(cost)
@@ -187,11 +190,11 @@ def lost_of_two() -> tuple[World, list[str]]:
 
 def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
     world, uids = lost_of_two()
-    one, both = (relocation_request(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
+    single, both = (relocation_request(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
     context: Any = SimpleNamespace(view=world.view)
-    together = JointPlanning(context, lambda: 0.0, lambda *_: one)
-    share = plan_jointly(world, [one])[one.key]
-    assert together._good(one, share, world.now)
+    together = JointPlanning(context, lambda: 0.0, lambda *_: single)
+    share = plan_jointly(world, [single])[single.key]
+    assert together._good(single, share, world.now)
     assert not together._good(both, share, world.now), "more of its pods are lost by now"
 
 
