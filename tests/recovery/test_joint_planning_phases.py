@@ -80,15 +80,15 @@ def test_the_seat_goes_to_the_higher_priority_whatever_it_costs() -> None:
 
 
 def test_in_parts_it_comes_to_the_same() -> None:
-    found = []
+    outcomes = []
     for clock in (still, partial(next, count(0.0, 1.0))):
         world = two_gangs_one_free(clock)
         lose_one_of_each(world)
         world.run(60, step=0.05)
         assert set(world.phases()) == {Phase.DONE}
-        found.append((world.nodes_of("a"), world.nodes_of("b"), len(world.evictions)))
+        outcomes.append((world.nodes_of("a"), world.nodes_of("b"), len(world.evictions)))
         world.check()
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 def test_those_whose_turn_has_not_come_take_what_is_left_later() -> None:

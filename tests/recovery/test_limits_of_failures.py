@@ -43,7 +43,7 @@ def test_requested_migrations_do_not_use_up_the_limits_of_failed_nodes(per_hour:
         world.start()
     world.fail("s1-l2-1")
     world.run(20)
-    phases = [one.phase for one in world.migrations.values() if one.metadata.namespace == "default"]
+    phases = [migration.phase for migration in world.migrations.values() if migration.metadata.namespace == "default"]
     assert sorted(filter(None, phases)) == [Phase.EVICTING, Phase.EVICTING, Phase.PLANNED], "limits.perNamespace"
 
 
@@ -58,9 +58,9 @@ def test_migrations_that_never_end_leave_an_equal_share_to_those_of_other_namesp
         world.blocked.add(f"p{number}")
         world.request(f"ask-{number}", f"p{number}")
     world.run(10)
-    phases = [one.phase for one in world.migrations.values() if one.metadata.namespace == "default"]
+    phases = [migration.phase for migration in world.migrations.values() if migration.metadata.namespace == "default"]
     assert phases == [Phase.EVICTING, Phase.PLANNED], "a third of four is one"
-    hostile = [one.phase for one in world.migrations.values() if one.metadata.namespace != "default"]
+    hostile = [migration.phase for migration in world.migrations.values() if migration.metadata.namespace != "default"]
     assert hostile.count(Phase.EVICTING) == 4
 
 
@@ -77,7 +77,7 @@ def test_migrations_whose_seats_have_expired_do_not_use_up_the_limits_of_failed_
     world.run(30)
     assert sum(phase is Phase.EVICTING for phase in world.phases()) == 2
     world.run(120)
-    (mine,) = (one for one in world.migrations.values() if one.metadata.namespace == "default")
+    (mine,) = (migration for migration in world.migrations.values() if migration.metadata.namespace == "default")
     assert mine.phase is Phase.DONE
 
 
@@ -121,7 +121,7 @@ def test_a_new_leader_counts_the_migrations_of_failed_nodes_that_an_earlier_one_
     world.start()
     world.fail("s1-l1-3")
     world.run(30)
-    phases = [one.phase for one in world.migrations.values() if one.metadata.namespace == "default"]
+    phases = [migration.phase for migration in world.migrations.values() if migration.metadata.namespace == "default"]
     assert phases == [Phase.PLANNED], "limits.atOnce"
 
 

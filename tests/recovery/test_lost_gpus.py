@@ -34,8 +34,8 @@ def test_all_pods_leave_a_node_that_lost_a_gpu_they_hold(left: int, waits: float
     assert not world.migrations
     world.run(20)
     assert world.phases() == [Phase.DONE, Phase.DONE]
-    assert {one.cause for one in world.migrations.values()} == {Cause.GPUS}
-    assert {one.spec.cause for one in world.migrations.values()} == {
+    assert {migration.cause for migration in world.migrations.values()} == {Cause.GPUS}
+    assert {migration.spec.cause for migration in world.migrations.values()} == {
         f"node s1-l1-1 offers {left} GPUs, but its pods held 8"
     }
     assert "s1-l1-1" not in {*world.nodes_of("a").values(), *world.nodes_of("b").values()}
@@ -107,7 +107,9 @@ def test_a_pod_that_its_user_put_on_a_full_node_costs_nobody_a_pod(*, refused: b
     assert world.recovery.detection.is_healthy("s1-l1-1")
     _offer(world, "s1-l1-1", 7)
     world.run(30)
-    assert {one.spec.cause for one in world.migrations.values()} == {"node s1-l1-1 offers 7 GPUs, but its pods held 8"}
+    assert {migration.spec.cause for migration in world.migrations.values()} == {
+        "node s1-l1-1 offers 7 GPUs, but its pods held 8"
+    }
 
 
 @pytest.mark.unrecorded

@@ -107,7 +107,9 @@ class Failing(RuleBasedStateMachine):
             assert len(self.world.nodes_of(f"{name}-")) == size, name
         assert not self.world.d.engine.preempting.replacements
         for migration in self.world.migrations.values():
-            reserved = next((one.reason for one in migration.status.conditions if one.type == "Reserved"), "")
+            reserved = next(
+                (condition.reason for condition in migration.status.conditions if condition.type == "Reserved"), ""
+            )
             assert migration.phase is not None, migration
             # Who asked for a move that there is no room for waits.
             assert migration.phase.over or (migration.phase is Phase.PLANNED and reserved == "NoRoom"), migration

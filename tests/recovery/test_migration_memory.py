@@ -19,7 +19,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def failed(world: World) -> set[str]:
-    return {key for key, one in world.migrations.items() if one.phase is Phase.FAILED}
+    return {key for key, migration in world.migrations.items() if migration.phase is Phase.FAILED}
 
 
 def test_a_migration_beyond_what_its_namespace_may_have_fails_and_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,10 @@ def test_a_migration_beyond_what_its_namespace_may_have_fails_and_is_not_kept(mo
     assert condition.reason == "TooManyMigrations"
     assert "the Migrations of namespace default that are not over would take 3" in condition.message
     assert "of 20,000 at most; delete some of them" in condition.message
-    assert any(isinstance(one, EmitMigrationEvent) and one.message == condition.message for one in world.emitted)
+    assert any(
+        isinstance(instruction, EmitMigrationEvent) and instruction.message == condition.message
+        for instruction in world.emitted
+    )
     assert world.recovery.migrations.context.tracked.keys() == {"default/small", "default/other"}
 
 
@@ -57,7 +60,7 @@ def test_one_that_grows_by_an_edit_fails_too(monkeypatch: pytest.MonkeyPatch) ->
     world = full(monkeypatch)
     world.request("first", "a-0")
     world.run(2)
-    world.edit("default/first", lambda one: setattr(one.spec, "cause", "x" * 30_000))
+    world.edit("default/first", lambda migration: setattr(migration.spec, "cause", "x" * 30_000))
     world.run(2)
     assert failed(world) == {"default/first"} and not world.recovery.migrations.context.tracked.keys()
 
@@ -69,5 +72,7 @@ def test_namespaces_with_little_are_not_refused_for_those_with_much(monkeypatch:
     world.request("two", "a-0", namespace="worse", cause="x" * 12_000)
     world.request("small", "b-0")
     world.request("more", "a-0", namespace="evil", cause="x")
-    events = [one for one in world.recovery.step(world.now) if isinstance(one, EmitMigrationEvent)]
-    assert {one.name for one in events if "would take" in one.message} == {"more"}
+    events = [
+        instruction for instruction in world.recovery.step(world.now) if isinstance(instruction, EmitMigrationEvent)
+    ]
+    assert {event.name for event in events if "would take" in event.message} == {"more"}

@@ -127,10 +127,12 @@ def test_seats_hold_no_more_devices_than_the_claims_of_their_namespace() -> None
         w.runs(f"h{number}", f"c{number}", owner=f"o{number}")
         w.request(f"ask-{number}", f"h{number}")
         w.run(5)
-        for evicted in {one.metadata.name for one in w.d.claims.values()} - {f"c{name[1:]}" for name in w.pods}:
+        for evicted in {claim.metadata.name for claim in w.d.claims.values()} - {f"c{name[1:]}" for name in w.pods}:
             w.deallocate(evicted)
     held = [name for name in w.pods if name.startswith("h")]
-    reserved = [one for one in w.migrations.values() if one.phase is not None and one.phase.running]
+    reserved = [
+        migration for migration in w.migrations.values() if migration.phase is not None and migration.phase.running
+    ]
     assert len(held) == len(reserved) == 3
-    waits = next(one for one in w.migrations.values() if one.phase is Phase.PLANNED)
+    waits = next(migration for migration in w.migrations.values() if migration.phase is Phase.PLANNED)
     assert waits.status.conditions[0].reason == "Limited"

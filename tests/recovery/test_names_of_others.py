@@ -16,10 +16,10 @@ def test_pods_of_others_that_make_room_are_only_counted() -> None:
     world.kubelets_dead.clear()
     world.run(30)
     assert set(world.phases()) == {Phase.DONE}
-    (mine,) = (one for one in world.migrations.values() if one.metadata.namespace == "a")
+    (mine,) = (migration for migration in world.migrations.values() if migration.metadata.namespace == "a")
     assert "secret" not in msgspec.json.encode(mine).decode()
     assert mine.status.conditions[0].message.endswith("which a pod of another namespace leave first")
-    (helper,) = (one for one in world.migrations.values() if one.metadata.namespace == "b")
+    (helper,) = (migration for migration in world.migrations.values() if migration.metadata.namespace == "b")
     assert helper.spec.cause == "makes room for a Migration of another namespace"
 
 

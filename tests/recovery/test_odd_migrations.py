@@ -53,16 +53,24 @@ def odd_migration(generator: Generator, number: int, uids: list[str]) -> dict[st
 class Tenants(World):
     """Evictions name a pod, and the API server compares its uid: that of another namespace's pod is of no use."""
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
-        if isinstance(one, EvictPod):
-            pod = self.pods.get(one.pod.uid)
-            if pod is not None and (pod.metadata.namespace, pod.metadata.name) != (one.pod.namespace, one.pod.name):
+        if isinstance(instruction, EvictPod):
+            pod = self.pods.get(instruction.pod.uid)
+            if pod is not None and (pod.metadata.namespace, pod.metadata.name) != (
+                instruction.pod.namespace,
+                instruction.pod.name,
+            ):
                 self.recovery.migrations.evicted(
-                    one.migration, one.pod.uid, goes=False, reason="NotFound", message="not found", now=self.now
+                    instruction.migration,
+                    instruction.pod.uid,
+                    goes=False,
+                    reason="NotFound",
+                    message="not found",
+                    now=self.now,
                 )
                 return
-        super().carry_out(one)
+        super().carry_out(instruction)
 
 
 class Play:
@@ -104,17 +112,17 @@ class Play:
         world = self.world
         world.revision += 1
         item["metadata"]["resourceVersion"] = str(world.revision)
-        found = read_migration(readable(written(item)))
-        if isinstance(found, Unreadable):
-            answer = malformed(found, world.scheduler, world.now)
-            self.unreadable.append(found)
-            assert answer is None or found.name
+        parsed = read_migration(readable(written(item)))
+        if isinstance(parsed, Unreadable):
+            answer = malformed(parsed, world.scheduler, world.now)
+            self.unreadable.append(parsed)
+            assert answer is None or parsed.name
             return
-        without_recovery(found, world.scheduler, world.now)
-        if found.key in world.migrations:
-            world.cancel(found.key)
-        world.migrations[found.key] = found
-        world.recovery.migration_seen(copy_of(found), world.now)
+        without_recovery(parsed, world.scheduler, world.now)
+        if parsed.key in world.migrations:
+            world.cancel(parsed.key)
+        world.migrations[parsed.key] = parsed
+        world.recovery.migration_seen(copy_of(parsed), world.now)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -122,8 +130,12 @@ def test_migrations_with_any_values_harm_no_others(seed: int) -> None:
     play = Play(seed)
     play.run()
     world = play.world
-    assert not [one for one in world.emitted if isinstance(one, CountRecoveryFailure)]
-    assert not [one for one in world.emitted if isinstance(one, Warn) and "failed during" in one.message]
+    assert not [instruction for instruction in world.emitted if isinstance(instruction, CountRecoveryFailure)]
+    assert not [
+        instruction
+        for instruction in world.emitted
+        if isinstance(instruction, Warn) and "failed during" in instruction.message
+    ]
     assert len(world.nodes_of("good-")) == 2, "the gang of another tenant runs again"
     assert max(play.slow[1:]) < LONGEST_SECONDS
     world.check()
@@ -132,23 +144,23 @@ def test_migrations_with_any_values_harm_no_others(seed: int) -> None:
 def test_amounts_of_seats_do_not_overflow() -> None:
     """Two seats with 2**63 - 1 GPUs each would make a full node look empty."""
     world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
-    most = {"nvidia.com/gpu": 2**63 - 1}
+    requests = {"nvidia.com/gpu": 2**63 - 1}
     assert not vacant(
-        world.view, [Move(uid="a", to="s1-l1-1", requests=most), Move(uid="b", to="s1-l1-1", requests=most)]
+        world.view, [Move(uid="a", to="s1-l1-1", requests=requests), Move(uid="b", to="s1-l1-1", requests=requests)]
     )
     move = {"pod": "h", "uid": "h", "from": "s1-l1-1", "to": "s1-l1-2"}
     for amount, accepted in ((2**53, True), (2**53 + 1, False), (-1, False)):
         status = {"phase": "Placing", "moves": [{**move, "requests": {"nvidia.com/gpu": amount}}]}
         item = {"metadata": {"name": "m", "namespace": "hostile"}, "spec": {"pods": [{"name": "h"}]}, "status": status}
-        found = read_migration(written(item))
-        assert isinstance(found, Migration) is accepted
-        assert accepted or "status.moves[].requests" in found.message  # type: ignore[union-attr]
+        parsed = read_migration(written(item))
+        assert isinstance(parsed, Migration) is accepted
+        assert accepted or "status.moves[].requests" in parsed.message  # type: ignore[union-attr]
 
 
 def test_a_migration_with_deep_metadata_is_read() -> None:
     """It was not: while recovery was off, answering it was an internal error, every five seconds."""
     for value in ("[" * 5_000 + "]" * 5_000, r'"\ud800"'):
         metadata = f'"metadata":{{"name":"m","namespace":"hostile","managedFields":{value}}}'
-        found = read_migration(f'{{{metadata},"spec":{{"pods":[{{"name":"h"}}]}}}}'.encode())
-        assert isinstance(found, Migration)
-        assert [pod.name for pod in found.spec.pods] == ["h"]
+        migration = read_migration(f'{{{metadata},"spec":{{"pods":[{{"name":"h"}}]}}}}'.encode())
+        assert isinstance(migration, Migration)
+        assert [pod.name for pod in migration.spec.pods] == ["h"]

@@ -64,8 +64,8 @@ def test_a_migration_whose_owner_is_gone_ends_and_evicts_nothing_more(phase: Pha
     for _ in range(40):
         if next(iter(held.migrations.values())).status.phase == phase:
             break
-        for one in held.recovery.step(held.now):
-            held.carry_out(one)
+        for instruction in held.recovery.step(held.now):
+            held.carry_out(instruction)
         held.d.step()
     assert held.phases() == [phase]
     replacements = held.d.engine.preempting.replacements
@@ -102,8 +102,8 @@ def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_n
     held.controllers_stand = True
     run_gang(held, "g")
     held.request("please", "g-0")
-    for one in held.recovery.step(held.now):
-        held.carry_out(one)
+    for instruction in held.recovery.step(held.now):
+        held.carry_out(instruction)
     assert held.phases() == [Phase.PLANNED] and next(iter(held.migrations.values())).status.owners == []
     held.recovery.owners_read(KEY, [OWNER])
     held.run(5)
@@ -115,7 +115,7 @@ def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_n
     held.recovery.migrations.owner_gone(KEY, WHY)
     held.run(5)
     (migration,) = held.migrations.values()
-    assert held.phases() == [Phase.CANCELLED] and [one.uid for one in migration.status.owners] == ["uid-g", "uid-h"]
+    assert held.phases() == [Phase.CANCELLED] and [owner.uid for owner in migration.status.owners] == ["uid-g", "uid-h"]
 
 
 def test_a_status_is_not_written_for_its_owners_alone_and_keeps_few_of_them() -> None:
@@ -165,14 +165,14 @@ async def following(server: Server, owner: dict[str, Any]) -> AsyncIterator[Move
     pod = Pod(metadata=ObjectMeta(name="g-0", namespace="default", uid="uid-g-0"))
     made = server.create_pod("g-0", ownerReferences=[_controlled_by(owner)])
     pod.metadata.owner_references = made.metadata.owner_references
-    found: list[Moves] = []
-    owners = OwnerDirectory(server.client, needed=lambda uid: found[0].moved.needs(uid), clock=now)
-    found.append(Moves(server, pod, owners))
+    holder: list[Moves] = []
+    owners = OwnerDirectory(server.client, needed=lambda uid: holder[0].moved.needs(uid), clock=now)
+    holder.append(Moves(server, pod, owners))
     jobs = server.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
     async with running(jobs.run(), owners.run()):
         await jobs.synced.wait()
-        await found[0].follow()
-        yield found[0]
+        await holder[0].follow()
+        yield holder[0]
 
 
 def _controlled_by(owner: dict[str, Any]) -> dict[str, Any]:
@@ -204,14 +204,15 @@ async def test_a_job_that_is_deleted_is_known_at_once(propagation: Any) -> None:
 @asynccontextmanager
 async def followed_by_a_later_leader(server: Server, *owners: dict[str, Any]) -> AsyncIterator[Moves]:
     """A Migration whose pods are gone, and the owners of which an earlier leader has written into its status."""
-    found: list[Moves] = []
-    directory = OwnerDirectory(server.client, needed=lambda uid: found[0].moved.needs(uid), clock=now)
+    holder: list[Moves] = []
+    directory = OwnerDirectory(server.client, needed=lambda uid: holder[0].moved.needs(uid), clock=now)
     moves = Moves(server, None, directory)
-    found.append(moves)
+    holder.append(moves)
     moves.migration.status.phase = Phase.PLACING
     read = [_controlled_by(owner) for owner in owners]
     moves.migration.status.owners = [
-        MigrationOwner(one["apiVersion"], one["kind"], one["name"], one["uid"]) for one in read
+        MigrationOwner(reference["apiVersion"], reference["kind"], reference["name"], reference["uid"])
+        for reference in read
     ]
     jobs = server.reflector(JOBS, directory.sink(JOBS))  # type: ignore[arg-type]
     async with running(jobs.run(), directory.run()):
@@ -299,7 +300,7 @@ async def test_what_was_read_is_told_once_and_is_the_topmost_owner() -> None:
         async with following(server, job) as moves:
             ((key, owners),) = moves.moved.take_read()
             assert key == KEY
-            assert [(one.kind, one.name, one.uid) for one in owners] == [
+            assert [(owner.kind, owner.name, owner.uid) for owner in owners] == [
                 ("RayCluster", "whole", ray["metadata"]["uid"])
             ]
             assert moves.moved.take_read() == []

@@ -33,7 +33,7 @@ def world_with(*schedulers: str, named: str = SCHEDULER) -> World:
 def _untouched(world: World, key: str) -> bool:
     migration = world.migrations[key]
     return migration.status == MigrationStatus() and not any(
-        isinstance(one, EmitMigrationEvent) for one in world.emitted
+        isinstance(instruction, EmitMigrationEvent) for instruction in world.emitted
     )
 
 

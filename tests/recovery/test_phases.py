@@ -62,7 +62,7 @@ def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reaso
     world.run(3)
     assert world.phases() == [Phase.FAILED]
     assert world.condition("Placed")[1] == reason
-    (event,) = [one for one in world.emitted if isinstance(one, EmitMigrationEvent)]
+    (event,) = [instruction for instruction in world.emitted if isinstance(instruction, EmitMigrationEvent)]
     assert event.warning and event.reason == "MigrationFailed"
     assert not world.evictions
 
@@ -75,7 +75,7 @@ def test_a_target_to_avoid_must_be_there() -> None:
     assert world.phases() == [Phase.FAILED]
     status, reason, message = world.condition("Placed")
     assert (status, reason) == ("False", "UnknownNode") and "'s1/l9'" in message
-    (event,) = [one for one in world.emitted if isinstance(one, EmitMigrationEvent)]
+    (event,) = [instruction for instruction in world.emitted if isinstance(instruction, EmitMigrationEvent)]
     assert event.warning and not world.evictions
 
 
@@ -87,8 +87,8 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
         world.request(name, pod, makesRoomFor=f"default/{other}", giveWay=gives)
     world.run(120, step=5.0)
     assert world.phases() == [Phase.FAILED] * 3
-    assert {one.reason for m in world.migrations.values() for one in m.status.conditions} == {"Circular"}
-    assert len([one for one in world.emitted if isinstance(one, EmitMigrationEvent)]) == 3
+    assert {condition.reason for m in world.migrations.values() for condition in m.status.conditions} == {"Circular"}
+    assert len([instruction for instruction in world.emitted if isinstance(instruction, EmitMigrationEvent)]) == 3
     assert not world.evictions
 
 
@@ -177,7 +177,9 @@ def test_a_node_that_is_well_before_anything_was_evicted_cancels() -> None:
     (key,) = [key for key in world.migrations if key.startswith("default/b-")]
     waiting = world.migrations[key]
     assert waiting.status.phase == "Planned"
-    assert next(one for one in waiting.status.conditions if one.type == "Reserved").reason == "Limited"
+    assert (
+        next(condition for condition in waiting.status.conditions if condition.type == "Reserved").reason == "Limited"
+    )
     world.heal(second["b-0"])
     world.run(2)
     assert world.migrations[key].status.phase == "Cancelled"
@@ -194,8 +196,8 @@ def test_no_more_at_once_than_configured(limits: RecoveryLimits) -> None:
     world.run(5)
     assert sorted(map(str, world.phases())) == ["Placing", "Planned"]
     assert first and second
-    gone = next(one for one in world.migrations.values() if one.phase is Phase.PLACING)
-    world.cancel(gone.key)
+    placing = next(migration for migration in world.migrations.values() if migration.phase is Phase.PLACING)
+    world.cancel(placing.key)
     world.run(5)
     assert world.phases() == [Phase.PLACING]
 
@@ -294,5 +296,5 @@ def test_further_nodes_that_fail_while_most_look_dead_cause_no_writes() -> None:
     assert not world.emitted
     world.heal(*before[2:])
     world.run(2)
-    (warning,) = [one for one in world.emitted if isinstance(one, Warn)]
+    (warning,) = [instruction for instruction in world.emitted if isinstance(instruction, Warn)]
     assert "most nodes are ready again" in warning.message

@@ -24,147 +24,147 @@ def pod_failures(spec: PodFailuresSpec = SPEC) -> PodFailures:
 
 def pod(name: str, node: str, job: str, *, created: float = 0.0, gang: str = "") -> Pod:
     said = {GANG_ID: gang} if gang else {}
-    found = make_pod(name, uid=name, owner=controlled_by("Job", job), created=created)
-    found.metadata.annotations |= said
-    found.spec.node_name = node
-    return found
+    new_pod = make_pod(name, uid=name, owner=controlled_by("Job", job), created=created)
+    new_pod.metadata.annotations |= said
+    new_pod.spec.node_name = node
+    return new_pod
 
 
-def refused(one: Pod, reason: str = "UnexpectedAdmissionError") -> Pod:
-    one.status.phase, one.status.reason = "Failed", reason
-    return one
+def refused(new_pod: Pod, reason: str = "UnexpectedAdmissionError") -> Pod:
+    new_pod.status.phase, new_pod.status.reason = "Failed", reason
+    return new_pod
 
 
-def running(one: Pod, restarts: int = 0) -> Pod:
-    one.status.phase = "Running"
-    one.status.container_statuses = [ContainerStatus(name="main", restart_count=restarts)]
-    return one
+def running(new_pod: Pod, restarts: int = 0) -> Pod:
+    new_pod.status.phase = "Running"
+    new_pod.status.container_statuses = [ContainerStatus(name="main", restart_count=restarts)]
+    return new_pod
 
 
-def crashing(one: Pod, restarts: int = 3) -> Pod:
-    running(one, restarts)
-    one.status.container_statuses[0].state = ContainerState(waiting=Waiting(CRASHES))
-    return one
+def crashing(new_pod: Pod, restarts: int = 3) -> Pod:
+    running(new_pod, restarts)
+    new_pod.status.container_statuses[0].state = ContainerState(waiting=Waiting(CRASHES))
+    return new_pod
 
 
 def test_a_node_that_refuses_pods_of_several_workloads_is_failing() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n, reason in enumerate(("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "NodeAffinity")):
-        assert found.problems(0.0) == {}
-        found.applied([refused(pod(f"p{n}", "n1", f"job{n}"), reason)], 0.0)
-    problem = found.problems(0.0)["n1"]
+        assert failures.problems(0.0) == {}
+        failures.applied([refused(pod(f"p{n}", "n1", f"job{n}"), reason)], 0.0)
+    problem = failures.problems(0.0)["n1"]
     assert problem.cause is Cause.REFUSED
     assert problem.text == "refused 3 pods within 10m"
     assert problem.pods[0] == "default/p0 (UnexpectedAdmissionError)"
-    assert found.next_due() == 600.0
-    assert found.problems(600.0) == {}, "it is forgotten in time"
+    assert failures.next_due() == 600.0
+    assert failures.problems(600.0) == {}, "it is forgotten in time"
 
 
 def test_many_refusals_of_one_workload_are_enough() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n in range(5):
-        assert found.problems(0.0) == {}
-        found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
-        found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
-    assert set(found.problems(0.0)) == {"n1"}
+        assert failures.problems(0.0) == {}
+        failures.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
+        failures.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
+    assert set(failures.problems(0.0)) == {"n1"}
 
 
 @pytest.mark.parametrize("make", [refused, crashing])
 def test_one_namespace_alone_condemns_no_node(make: Callable[[Pod], Pod]) -> None:
-    found = pod_failures(SPEC.model_copy(update={"namespaces": 2}))
+    failures = pod_failures(SPEC.model_copy(update={"namespaces": 2}))
     for n in range(9):
-        found.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
-    assert found.problems(0.0) == {}
+        failures.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
+    assert failures.problems(0.0) == {}
     other = pod("other", "n1", "other")
     other.metadata.namespace = "another"
-    found.applied([refused(other)], 0.0)
-    assert set(found.problems(0.0)) == {"n1"}
+    failures.applied([refused(other)], 0.0)
+    assert set(failures.problems(0.0)) == {"n1"}
 
 
 @pytest.mark.parametrize("make", [refused, crashing])
 def test_what_happens_to_pods_that_this_process_did_not_place_does_not_count(make: Callable[[Pod], Pod]) -> None:
-    found = PodFailures(NAME, SPEC, EPOCH, lambda uid: uid != "p0")
+    failures = PodFailures(NAME, SPEC, EPOCH, lambda uid: uid != "p0")
     for n in range(3):
-        found.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
-    assert found.problems(0.0) == {}
-    found.applied([make(pod("p3", "n1", "job3")), running(pod("w3", "n2", "job3"))], 0.0)
-    assert set(found.problems(0.0)) == {"n1"}
+        failures.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
+    assert failures.problems(0.0) == {}
+    failures.applied([make(pod("p3", "n1", "job3")), running(pod("w3", "n2", "job3"))], 0.0)
+    assert set(failures.problems(0.0)) == {"n1"}
 
 
 def test_a_tenant_that_binds_pods_itself_makes_no_failed_node_of_a_victims_crash() -> None:
-    found = PodFailures(NAME, PodFailuresSpec(), EPOCH, lambda uid: uid.startswith("victim"))
-    found.applied([running(pod("victim-0", "n2", "app")), crashing(pod("victim-1", "n1", "app"))], 0.0)
+    failures = PodFailures(NAME, PodFailuresSpec(), EPOCH, lambda uid: uid.startswith("victim"))
+    failures.applied([running(pod("victim-0", "n2", "app")), crashing(pod("victim-1", "n1", "app"))], 0.0)
     for n in range(9):
         for made in (running(pod(f"w{n}", "n2", f"job{n}")), crashing(pod(f"c{n}", "n1", f"job{n}"), 99)):
             made.metadata.namespace = "evil"
             made.metadata.annotations |= {GANG_ID: "evil/g", "topology.scheduler/gpus": "0"}
-            found.applied([made], 0.0)
-    assert found.problems(0.0) == {}
+            failures.applied([made], 0.0)
+    assert failures.problems(0.0) == {}
 
 
 def test_a_workload_that_several_nodes_refuse_speaks_against_none() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n in range(20):
-        found.applied([refused(pod(f"p{n}", f"n{n % 2}", "job"), "TopologyAffinityError")], 0.0)
-    assert found.problems(0.0) == {}
+        failures.applied([refused(pod(f"p{n}", f"n{n % 2}", "job"), "TopologyAffinityError")], 0.0)
+    assert failures.problems(0.0) == {}
 
 
 def test_refusals_of_long_ago_do_not_count_when_they_are_listed() -> None:
-    found = pod_failures()
-    found.applied([refused(pod(f"p{n}", "n1", f"job{n}", created=-700.0)) for n in range(9)], 0.0)
-    assert found.problems(0.0) == {}
+    failures = pod_failures()
+    failures.applied([refused(pod(f"p{n}", "n1", f"job{n}", created=-700.0)) for n in range(9)], 0.0)
+    assert failures.problems(0.0) == {}
 
 
 def test_pods_of_others_do_not_count() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n in range(9):
         other = refused(pod(f"p{n}", "n1", f"job{n}"))
         other.spec.scheduler_name = "another"
-        found.applied([other], 0.0)
-    assert found.problems(0.0) == {}
+        failures.applied([other], 0.0)
+    assert failures.problems(0.0) == {}
 
 
 def test_members_of_several_gangs_that_crash_on_one_node_only() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n in range(3):
         gang = f"default/g{n}"
-        found.applied([running(pod(f"g{n}-0", f"other{n}", f"job{n}-0", gang=gang))], 0.0)
-        assert found.problems(0.0) == {}
-        found.applied([crashing(pod(f"g{n}-1", "n1", f"job{n}-1", gang=gang))], 0.0)
-    problem = found.problems(0.0)["n1"]
+        failures.applied([running(pod(f"g{n}-0", f"other{n}", f"job{n}-0", gang=gang))], 0.0)
+        assert failures.problems(0.0) == {}
+        failures.applied([crashing(pod(f"g{n}-1", "n1", f"job{n}-1", gang=gang))], 0.0)
+    problem = failures.problems(0.0)["n1"]
     assert problem.cause is Cause.CRASHING
     assert problem.text == "has 3 pods that crash there only"
     assert problem.pods[0] == "default/g0-1 (CrashLoopBackOff, 3 restarts)"
-    found.applied([running(pod("g0-1", "n1", "job0-1", gang="default/g0"))], 1.0)
-    assert found.problems(1.0) == {}, "it runs"
+    failures.applied([running(pod("g0-1", "n1", "job0-1", gang="default/g0"))], 1.0)
+    assert failures.problems(1.0) == {}, "it runs"
 
 
 def test_a_program_that_crashes_everywhere_is_not_blamed_on_nodes() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n in range(9):
-        found.applied([crashing(pod(f"g-{n}", f"n{n}", "job"))], 0.0)
-        found.applied([crashing(pod(f"alone-{n}", "n1", f"alone-{n}"))], 0.0)
-    assert found.problems(0.0) == {}, "pods without others of their kind tell nothing either"
+        failures.applied([crashing(pod(f"g-{n}", f"n{n}", "job"))], 0.0)
+        failures.applied([crashing(pod(f"alone-{n}", "n1", f"alone-{n}"))], 0.0)
+    assert failures.problems(0.0) == {}, "pods without others of their kind tell nothing either"
 
 
 def test_few_restarts_do_not_count_nor_one_that_was_restarted_as_running_well() -> None:
-    found = pod_failures()
+    failures = pod_failures()
     for n in range(3):
-        found.applied([running(pod(f"a{n}-0", "n2", f"a{n}"), restarts=0)], 0.0)
-        found.applied([crashing(pod(f"a{n}-1", "n1", f"a{n}"), restarts=2)], 0.0)
-        found.applied([running(pod(f"b{n}-0", "n2", f"b{n}"), restarts=1)], 0.0)
-        found.applied([crashing(pod(f"b{n}-1", "n1", f"b{n}"))], 0.0)
-    assert found.problems(0.0) == {}
+        failures.applied([running(pod(f"a{n}-0", "n2", f"a{n}"), restarts=0)], 0.0)
+        failures.applied([crashing(pod(f"a{n}-1", "n1", f"a{n}"), restarts=2)], 0.0)
+        failures.applied([running(pod(f"b{n}-0", "n2", f"b{n}"), restarts=1)], 0.0)
+        failures.applied([crashing(pod(f"b{n}-1", "n1", f"b{n}"))], 0.0)
+    assert failures.problems(0.0) == {}
 
 
 def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
-    found = pod_failures()
-    found.applied([refused(pod(f"p{n}", "n1", f"job{n}")) for n in range(3)], 0.0)
-    found.deleted(f"p{n}" for n in range(3))
-    assert set(found.problems(10.0)) == {"n1"}
-    found.configure(PodFailuresSpec(enabled=False))
-    assert found.problems(10.0) == {}
-    assert found.next_due() is None
+    failures = pod_failures()
+    failures.applied([refused(pod(f"p{n}", "n1", f"job{n}")) for n in range(3)], 0.0)
+    failures.deleted(f"p{n}" for n in range(3))
+    assert set(failures.problems(10.0)) == {"n1"}
+    failures.configure(PodFailuresSpec(enabled=False))
+    assert failures.problems(10.0) == {}
+    assert failures.next_due() is None
 
 
 @given(
@@ -172,29 +172,29 @@ def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
 )
 def test_no_workload_in_trouble_on_two_nodes_is_held_against_either(events: list[tuple[int, int, str]]) -> None:
     """Against what is known of all pods, worked out anew."""
-    found = pod_failures(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
+    failures = pod_failures(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
     states: dict[str, tuple[str, str, str]] = {}
     for number, (job, node, what) in enumerate(events):
         name = f"p{number}"
-        one = pod(name, f"n{node}", f"job{job}")
+        new_pod = pod(name, f"n{node}", f"job{job}")
         if what == "gone":
             live = sorted(uid for uid, (_, _, state) in states.items() if state == "run")
             if live:
-                found.deleted([live[0]])
+                failures.deleted([live[0]])
                 del states[live[0]]
             continue
-        changed = refused(one) if what == "refused" else crashing(one) if what == "crash" else running(one)
-        found.applied([changed], 0.0)
+        changed = refused(new_pod) if what == "refused" else crashing(new_pod) if what == "crash" else running(new_pod)
+        failures.applied([changed], 0.0)
         states[name] = (f"job{job}", f"n{node}", what)
     bad = [(workload, at, what) for workload, at, what in states.values() if what != "run"]
     wells = {(workload, at) for workload, at, what in states.values() if what == "run"}
     against: dict[str, set[str]] = {}
     for workload, at, what in bad:
-        if {there for other, there, _ in bad if other == workload} != {at}:
+        if {node for other, node, _ in bad if other == workload} != {at}:
             continue
-        if what == "refused" or any(other == workload and there != at for other, there in wells):
+        if what == "refused" or any(other == workload and node != at for other, node in wells):
             against.setdefault(at, set()).add(workload)
-    assert set(found.problems(0.0)) == {node for node, jobs in against.items() if len(jobs) >= 2}
+    assert set(failures.problems(0.0)) == {node for node, jobs in against.items() if len(jobs) >= 2}
 
 
 # ---------------------------------------------------------------- and what follows

@@ -21,9 +21,9 @@ def test_no_other_pod_takes_the_quota_of_a_gang_that_moves(on_failure: str) -> N
     lost = list(world.pods.values())
     world.kubelets_dead.clear()
     world.run(60)
-    gone = [pod for pod in lost if pod.metadata.uid not in world.pods]
-    assert gone and not world.nodes_of("young-"), "it is kept for the replacements"
-    for pod in gone:
+    deleted = [pod for pod in lost if pod.metadata.uid not in world.pods]
+    assert deleted and not world.nodes_of("young-"), "it is kept for the replacements"
+    for pod in deleted:
         world.replace(pod)
         world.tell_pod(pod.metadata.uid)
     world.run(10)

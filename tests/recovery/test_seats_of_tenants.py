@@ -11,9 +11,9 @@ DEFRAGMENTS = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(ena
 
 def _reserved(world: World, namespace: str) -> int:
     return sum(
-        len(one.status.moves)
-        for one in world.migrations.values()
-        if one.metadata.namespace == namespace and one.phase is not None and one.phase.running
+        len(migration.status.moves)
+        for migration in world.migrations.values()
+        if migration.metadata.namespace == namespace and migration.phase is not None and migration.phase.running
     )
 
 
@@ -27,7 +27,7 @@ def test_pods_that_are_evicted_and_never_replaced_leave_no_more_seats_than_there
         world.request(f"ask-{number}", f"h{number}", namespace="hostile")
         world.run(5)
     assert _reserved(world, "hostile") == len(world.pods) == 3
-    waits = [one for one in world.migrations.values() if one.phase is Phase.PLANNED]
+    waits = [migration for migration in world.migrations.values() if migration.phase is Phase.PLANNED]
     assert len(waits) == 3
     (condition,) = waits[0].status.conditions
     assert (condition.reason, condition.status) == ("Limited", "False")
@@ -119,7 +119,7 @@ def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> 
 def test_a_migration_of_other_pods_ends_no_move_for_a_pending_gang() -> None:
     world = room_for_a_pending_gang()
     assert world.phases() == [Phase.RESERVING, Phase.EVICTING]
-    room = next(key for key, one in world.migrations.items() if one.phase is Phase.RESERVING)
+    room = next(key for key, migration in world.migrations.items() if migration.phase is Phase.RESERVING)
     world.put("h", "s1-l2-1", 0, namespace="hostile")
     world.request("h", "h", namespace="hostile", makesRoomFor=room, avoid=["s1"])
     world.run(60)

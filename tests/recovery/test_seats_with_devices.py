@@ -68,8 +68,8 @@ def test_two_gangs_that_lose_a_node_at_once_get_different_leaves() -> None:
     w = world({"s1/l1": 4, "s1/l2": 4, "s2/l3": 4, "s2/l4": 4})
     two_gangs_that_lose_a_node(w, 4)
     w.run(120)
-    assert [one.phase for one in w.migrations.values()] == [Phase.DONE, Phase.DONE]
-    targets = [move.to for one in w.migrations.values() for move in one.status.moves]
+    assert [migration.phase for migration in w.migrations.values()] == [Phase.DONE, Phase.DONE]
+    targets = [move.to for migration in w.migrations.values() for move in migration.status.moves]
     assert len(targets) == len(set(targets)) == 8
     assert all(len(w.nodes_of(name)) == 4 for name in ("g", "h"))
     w.nobody_shares_a_node()
@@ -81,9 +81,9 @@ def test_nobody_is_evicted_for_devices_that_another_gang_gets() -> None:
     w.run(120)
     moved = {
         move.pod.partition("-")[0]
-        for one in w.migrations.values()
-        if one.phase is Phase.DONE
-        for move in one.status.moves
+        for migration in w.migrations.values()
+        if migration.phase is Phase.DONE
+        for move in migration.status.moves
     }
     evicted = {name.partition("-")[0] for name, _ in w.evictions}
     assert len(moved) == 1

@@ -104,7 +104,9 @@ def test_seats_hold_no_more_devices_of_any_driver_than_the_claims_of_their_names
         w.runs(f"h{number}", asking(NICS, deviceClassName="nic"), owner=f"o{number}")
         w.request(f"ask-{number}", f"h{number}")
         w.run(5)
-    reserved = [one for one in w.migrations.values() if one.phase is not None and one.phase.running]
+    reserved = [
+        migration for migration in w.migrations.values() if migration.phase is not None and migration.phase.running
+    ]
     assert len([name for name in w.pods if name.startswith("h")]) == len(reserved) == 3
-    waits = next(one for one in w.migrations.values() if one.phase is Phase.PLANNED)
+    waits = next(migration for migration in w.migrations.values() if migration.phase is Phase.PLANNED)
     assert waits.status.conditions[0].reason == "Limited"

@@ -75,20 +75,20 @@ MAKERS: dict[Callable[[Clock], World], type[Maker]] = {
 
 
 def _maker(world: World, build: Callable[[Clock], World]) -> Maker:
-    (found,) = (one for one, _ in world.recovery._searches if isinstance(one, MAKERS[build]))
-    return found
+    (maker,) = (search for search, _ in world.recovery._searches if isinstance(search, MAKERS[build]))
+    return maker
 
 
 @pytest.mark.parametrize("build", MAKERS, ids=lambda build: build.__name__)
 def test_in_parts_it_comes_to_the_same(build: Callable[[Clock], World]) -> None:
-    found = []
+    outcomes = []
     for clock in (stands(), slow()):
         world = build(clock)
         world.run(120, step=0.5)
         assert world.evictions and all(phase is Phase.DONE for phase in world.phases())
-        found.append(({name: pod.spec.node_name for name, pod in world.pods.items()}, world.evictions))
+        outcomes.append(({name: pod.spec.node_name for name, pod in world.pods.items()}, world.evictions))
         world.check()
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 def _begun(build: Callable[[Clock], World]) -> tuple[World, Maker]:

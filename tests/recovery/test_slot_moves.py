@@ -133,7 +133,7 @@ def test_it_is_off_by_default(spec: RecoverySpec) -> None:
     world = _pending(spec=spec, config=config)
     world.run(300, step=5.0)
     assert not world.migrations and not world.evictions and "p" not in world.held()
-    assert not any("Moving" in str(one) for one in world.d.said)
+    assert not any("Moving" in str(instruction) for instruction in world.d.said)
 
 
 def test_a_pod_that_fits_moves_nobody() -> None:
@@ -185,8 +185,8 @@ def test_moves_within_an_hour_are_limited() -> None:
     world.asks("q", "7g")
     world.run(900, step=5.0)
     assert len(world.evictions) == 1 and len({"p", "q"} & world.held().keys()) == 1
-    waits = [one for one in world.migrations.values() if one.phase is Phase.PLANNED]
-    assert ["limits.movesPerHour is 1" in one.status.conditions[0].message for one in waits] == [True]
+    waits = [migration for migration in world.migrations.values() if migration.phase is Phase.PLANNED]
+    assert ["limits.movesPerHour is 1" in migration.status.conditions[0].message for migration in waits] == [True]
     world.run(3600, step=30.0)
     assert len(world.evictions) == 2 and {"p", "q"} <= world.held().keys()
     world.no_device_twice()

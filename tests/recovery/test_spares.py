@@ -67,7 +67,7 @@ def test_who_borrowed_the_spare_of_the_leaf_leaves_first() -> None:
     assert world.nodes_of("g")["g-1"] == spare
     order = [name for name, _ in world.evictions]
     assert order == [borrower, "g-1"], "nobody else is evicted, and who borrowed goes first"
-    helper = next(one for one in world.migrations.values() if one.spec.makes_room_for)
+    helper = next(migration for migration in world.migrations.values() if migration.spec.makes_room_for)
     assert helper.status.policy == "give-way" and helper.spec.cause.startswith("leaves a spare node")
     assert helper.status.message == "1 pod gone, the spare nodes are free again"
     assert all(not move.to for move in helper.status.moves)
@@ -259,15 +259,15 @@ def test_nodes_in_quarantine_are_not_kept() -> None:
 class Watched(World):
     """Notes of each pod that is evicted where it was, and what was kept when it was asked to give way."""
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
-        if isinstance(one, CreateMigration) and one.spec.give_way:
+        if isinstance(instruction, CreateMigration) and instruction.spec.give_way:
             # What is taken back is kept for nobody any more: another node is then.
-            self.asked_when |= dict.fromkeys((pod.uid for pod in one.spec.pods), kept(self))
-        if isinstance(one, EvictPod) and one.pod.uid in self.pods:
-            pod, there = self.pods[one.pod.uid], self.asked_when.get(one.pod.uid, set())
-            self.seen.append((one.pod.uid, pod.spec.priority, pod.spec.node_name, there))
-        super().carry_out(one)
+            self.asked_when |= dict.fromkeys((pod.uid for pod in instruction.spec.pods), kept(self))
+        if isinstance(instruction, EvictPod) and instruction.pod.uid in self.pods:
+            pod, kept_nodes = self.pods[instruction.pod.uid], self.asked_when.get(instruction.pod.uid, set())
+            self.seen.append((instruction.pod.uid, pod.spec.priority, pod.spec.node_name, kept_nodes))
+        super().carry_out(instruction)
 
     def __post_init__(self) -> None:
         self.asked_when: dict[str, set[str]] = {}
@@ -297,15 +297,22 @@ def test_nobody_is_evicted_but_from_failed_nodes_and_lent_ones(
         world.fail(names[at % len(names)])
         world.run(40)
         world.check()
-    helps = {pod.uid for one in world.migrations.values() if one.spec.give_way for pod in one.spec.pods}
-    makes_room = {pod.uid for one in world.migrations.values() if one.spec.makes_room_for for pod in one.spec.pods}
+    helps = {
+        pod.uid for migration in world.migrations.values() if migration.spec.give_way for pod in migration.spec.pods
+    }
+    makes_room = {
+        pod.uid
+        for migration in world.migrations.values()
+        if migration.spec.makes_room_for
+        for pod in migration.spec.pods
+    }
     restarts = {
         move.uid
-        for one in world.migrations.values()
-        if one.status.policy == "restart-gang"
-        for move in one.status.moves
+        for migration in world.migrations.values()
+        if migration.status.policy == "restart-gang"
+        for move in migration.status.moves
     }
-    for uid, priority, node, there in world.seen:
+    for uid, priority, node, kept_nodes in world.seen:
         if node in failed or uid in restarts | (makes_room - helps):
             continue
-        assert uid in helps and priority < 0 and node in there, (uid, priority, node, there)
+        assert uid in helps and priority < 0 and node in kept_nodes, (uid, priority, node, kept_nodes)

@@ -45,7 +45,7 @@ def test_it_tells_how_long_each_phase_took() -> None:
     world = World(FORCED, LEAVES)
     _failed(world)
     world.run(11)
-    spent = {one.phase: one.seconds for one in world.emitted if isinstance(one, PhaseDuration)}
+    spent = {duration.phase: duration.seconds for duration in world.emitted if isinstance(duration, PhaseDuration)}
     assert list(spent) == ["Planned", "Reserving", "Evicting", "Placing", "total"]
     assert 10 <= spent["total"] <= 11
 
@@ -253,10 +253,10 @@ def test_another_member_that_a_new_process_has_not_read_is_no_replacement() -> N
     world.request("please", "g-0")
     world.run(3)
     assert world.phases() == [Phase.PLACING]
-    gone = world.pods.pop("g-1")
+    deleted = world.pods.pop("g-1")
     world.tell_pod("g-1")
     world.run(3)
-    world.replace(gone)
+    world.replace(deleted)
     world.tell_pod("g-1-again-1")
     world.run(3)
     assert world.nodes_of("g").keys() == {"g-1", "g-2"}

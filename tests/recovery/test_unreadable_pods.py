@@ -31,8 +31,8 @@ def test_a_migration_reports_that_its_pod_can_not_be_read_and_goes_on_once_it_ca
     assert "pod default/a can't be read: 503 Service Unavailable" in condition.message
     assert migration.status.message == condition.message and migration.phase is None
     world.unreadable = set()
-    for one in world.unlearned:
-        world.carry_out(one)
+    for instruction in world.unlearned:
+        world.carry_out(instruction)
     world.run(60)
     assert world.phases() == [Phase.DONE]
 
@@ -65,8 +65,8 @@ def test_pods_of_a_failed_node_are_moved_although_one_of_another_namespace_can_n
     world.fail("s1-l1-2")
     world.run(30)
     world.unreadable = set()
-    for one in world.unlearned:
-        world.carry_out(one)
+    for instruction in world.unlearned:
+        world.carry_out(instruction)
     world.run(30)
     moved = {pod.name: migration.key for migration in world.migrations.values() for pod in migration.spec.pods}
     assert moved.keys() == {"a", "b"} and moved["a"].startswith("hostile/")
@@ -91,10 +91,10 @@ def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone(
     world.controllers_stand = True
     asked: list[CreateMigration] = []
 
-    def refuse(one: RecoveryInstruction) -> None:
-        if isinstance(one, CreateMigration):
-            asked.append(one)
-            world.recovery.wrote(one, MigrationWrite.FORBIDDEN, "it is terminating", None, world.now)
+    def refuse(instruction: RecoveryInstruction) -> None:
+        if isinstance(instruction, CreateMigration):
+            asked.append(instruction)
+            world.recovery.wrote(instruction, MigrationWrite.FORBIDDEN, "it is terminating", None, world.now)
 
     world.carry_out = refuse  # type: ignore[method-assign]
     world.fail("s1-l1-1")

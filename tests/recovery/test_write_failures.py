@@ -44,12 +44,12 @@ class Lossy(World):
 
     watch_works = True
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
-        if not isinstance(one, WriteStatus):
-            super().carry_out(one)
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if not isinstance(instruction, WriteStatus):
+            super().carry_out(instruction)
             return
-        written = self._patch(one)
-        self.recovery.wrote(one, MigrationWrite.FAILED, "no answer", None, self.now)
+        written = self._patch(instruction)
+        self.recovery.wrote(instruction, MigrationWrite.FAILED, "no answer", None, self.now)
         if written is not None and self.watch_works:
             self.recovery.migration_seen(written, self.now)
 
@@ -98,12 +98,12 @@ class Refusing(World):
         super().__init__(*more)
         self.attempts: list[float] = []
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
-        if not isinstance(one, CreateMigration):
-            super().carry_out(one)
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if not isinstance(instruction, CreateMigration):
+            super().carry_out(instruction)
             return
         self.attempts.append(self.now)
-        self.recovery.wrote(one, MigrationWrite.FAILED, "no answer", None, self.now)
+        self.recovery.wrote(instruction, MigrationWrite.FAILED, "no answer", None, self.now)
 
 
 def test_a_migration_that_is_refused_is_tried_at_growing_intervals() -> None:
@@ -123,9 +123,9 @@ def test_a_former_leader_that_wakes_up_late_does_no_harm(late: int) -> None:
     world.start()
     world.run(late * 0.5, step=0.5)
     leading, world.recovery = world.recovery, asleep
-    for one in asleep.step(world.now):
-        if isinstance(one, WriteStatus | EvictPod):
-            world.carry_out(one)
+    for instruction in asleep.step(world.now):
+        if isinstance(instruction, WriteStatus | EvictPod):
+            world.carry_out(instruction)
     world.recovery = leading
     assert engine is not world.d
     for pod in list(world.pods):
@@ -141,19 +141,19 @@ class Forbidding(World):
 
     tries = 0
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
-        if isinstance(one, EvictPod):
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if isinstance(instruction, EvictPod):
             Forbidding.tries += 1
             self.recovery.migrations.evicted(
-                one.migration,
-                one.pod.uid,
+                instruction.migration,
+                instruction.pod.uid,
                 goes=False,
                 reason="Forbidden",
                 message='pods "g-1" is forbidden: cannot create resource "pods/eviction"',
                 now=self.now,
             )
         else:
-            super().carry_out(one)
+            super().carry_out(instruction)
 
 
 def test_without_the_right_to_evict_it_says_so_once_and_asks_seldom() -> None:
@@ -163,7 +163,16 @@ def test_without_the_right_to_evict_it_says_so_once_and_asks_seldom() -> None:
     world.run(3600, step=10)
     assert world.condition("Evicted")[:2] == ("False", "Forbidden")
     assert Forbidding.tries <= 22
-    assert len([one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.reason == "Forbidden"]) == 1
+    assert (
+        len(
+            [
+                instruction
+                for instruction in world.emitted
+                if isinstance(instruction, EmitMigrationEvent) and instruction.reason == "Forbidden"
+            ]
+        )
+        == 1
+    )
 
 
 class Unwritable(World):
@@ -171,12 +180,12 @@ class Unwritable(World):
 
     asked_status = 0
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
-        if isinstance(one, WriteStatus):
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if isinstance(instruction, WriteStatus):
             Unwritable.asked_status += 1
-            self.recovery.wrote(one, MigrationWrite.FORBIDDEN, "forbidden", None, self.now)
+            self.recovery.wrote(instruction, MigrationWrite.FORBIDDEN, "forbidden", None, self.now)
         else:
-            super().carry_out(one)
+            super().carry_out(instruction)
 
 
 def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
@@ -186,7 +195,9 @@ def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
     world.run(3600, step=10)
     assert not world.evictions
     assert Unwritable.asked_status <= 22
-    assert any(isinstance(one, Warn) and "is not continued" in one.message for one in world.emitted)
+    assert any(
+        isinstance(instruction, Warn) and "is not continued" in instruction.message for instruction in world.emitted
+    )
 
 
 class Altering(World):
@@ -198,14 +209,14 @@ class Altering(World):
         super().__init__(*more)
         self.phase = phase
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
-        if not isinstance(one, WriteStatus):
-            super().carry_out(one)
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if not isinstance(instruction, WriteStatus):
+            super().carry_out(instruction)
             return
         self.writes += 1
-        status = msgspec.structs.replace(one.status, phase=self.phase) if self.phase else MigrationStatus()
-        written = self._patch(replace(one, status=status))
-        self.recovery.wrote(one, MigrationWrite.WRITTEN, "", written, self.now)
+        status = msgspec.structs.replace(instruction.status, phase=self.phase) if self.phase else MigrationStatus()
+        written = self._patch(replace(instruction, status=status))
+        self.recovery.wrote(instruction, MigrationWrite.WRITTEN, "", written, self.now)
 
 
 @pytest.mark.parametrize("phase", ["", "Planned"])
@@ -216,19 +227,21 @@ def test_a_status_that_a_webhook_changes_is_written_at_growing_intervals(phase: 
     assert not world.evictions
     assert world.writes <= 20
     reported = [
-        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.reason == "StatusNotWritten"
+        instruction
+        for instruction in world.emitted
+        if isinstance(instruction, EmitMigrationEvent) and instruction.reason == "StatusNotWritten"
     ]
-    assert [one.message for one in reported] == ["an admission webhook changes its status"]
+    assert [event.message for event in reported] == ["an admission webhook changes its status"]
 
 
 class Stale(World):
     """An API server with a webhook that answers each write of a status with 409."""
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
-        if isinstance(one, WriteStatus):
-            self.recovery.wrote(one, MigrationWrite.STALE, "409: the webhook says no", None, self.now)
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if isinstance(instruction, WriteStatus):
+            self.recovery.wrote(instruction, MigrationWrite.STALE, "409: the webhook says no", None, self.now)
         else:
-            super().carry_out(one)
+            super().carry_out(instruction)
 
 
 def test_a_migration_whose_writes_always_fail_says_why() -> None:
@@ -236,9 +249,11 @@ def test_a_migration_whose_writes_always_fail_says_why() -> None:
     _failed(world)
     world.run(600, step=1)
     reported = [
-        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.reason == "StatusNotWritten"
+        instruction
+        for instruction in world.emitted
+        if isinstance(instruction, EmitMigrationEvent) and instruction.reason == "StatusNotWritten"
     ]
-    assert [one.message for one in reported] == ["409: the webhook says no"]
+    assert [event.message for event in reported] == ["409: the webhook says no"]
 
 
 def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
@@ -249,8 +264,8 @@ def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
     assert world.phases() == [Phase.PLACING] and world.d.engine.preempting.replacements
     world.migrations.clear()
     world.d.drop_node("s1-l2-4")
-    (gone,) = world.recovery.migrations.unlisted([])
-    world.recovery.migrations.gone(*gone[:2])
+    (deleted,) = world.recovery.migrations.unlisted([])
+    world.recovery.migrations.gone(*deleted[:2])
     world.recovery.forget_unknown_nodes(world.now)
     assert not world.d.engine.preempting.replacements
     assert "s1-l2-4" not in world.recovery.detection.names()

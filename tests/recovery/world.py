@@ -147,8 +147,8 @@ class World:
         """Carry out everything there is to do now."""
         for _ in range(20_000):
             out = self.recovery.step(self.now)  # first: what Migrations hold is nobody's to take
-            for one in out:
-                self.carry_out(one)
+            for instruction in out:
+                self.carry_out(instruction)
             self.d.step()
             moved = self._binds()
             if not out and not moved:
@@ -177,25 +177,25 @@ class World:
             return True
         return False
 
-    def carry_out(self, one: RecoveryInstruction) -> None:
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
-        match one:
+        match instruction:
             case CreateMigration(namespace, name, spec):
                 created = self.kill.around(lambda: self._create(namespace, name, spec))
                 outcome = MigrationWrite.WRITTEN if created is not None else MigrationWrite.STALE
-                self.recovery.wrote(one, outcome, "", created, self.now)
+                self.recovery.wrote(instruction, outcome, "", created, self.now)
             case WriteStatus():
-                written = self.kill.around(lambda: self._patch(one))
-                kept = one.key in self.migrations
+                written = self.kill.around(lambda: self._patch(instruction))
+                kept = instruction.key in self.migrations
                 missed = MigrationWrite.STALE if kept else MigrationWrite.GONE
                 outcome = MigrationWrite.WRITTEN if written is not None else missed
-                self.recovery.wrote(one, outcome, "", written, self.now)
+                self.recovery.wrote(instruction, outcome, "", written, self.now)
             case DeleteMigration(namespace, name, uid, version):
                 deleted = self.kill.around(lambda: self._delete(f"{namespace}/{name}", uid, version))
                 outcome = MigrationWrite.WRITTEN if deleted else MigrationWrite.STALE
-                self.recovery.wrote(one, outcome, "", None, self.now)
+                self.recovery.wrote(instruction, outcome, "", None, self.now)
                 if deleted:
-                    self.recovery.migrations.gone(one.key, uid)
+                    self.recovery.migrations.gone(instruction.key, uid)
             case EvictPod(migration, pod, force):
                 refused = self.kill.around(lambda: self._evict(pod.uid, force=force))
                 self.recovery.migrations.evicted(
@@ -211,7 +211,7 @@ class World:
                 for namespace in {pod.namespace: None for pod in pods}:
                     self._read([pod for pod in pods if pod.namespace == namespace])
             case EmitMigrationEvent() | PhaseDuration() | Warn() | CountRecoveryFailure():
-                self.emitted.append(one)
+                self.emitted.append(instruction)
 
     def _read(self, pods: Sequence[PodRef]) -> None:
         """Read pods of one namespace."""
@@ -220,8 +220,8 @@ class World:
             for pod in unread:
                 self.recovery.migrations.unread(pod, "503 Service Unavailable", self.now)
             return
-        there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
-        self.d.engine.pods_told(copies(there), self.now)
+        present = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
+        self.d.engine.pods_told(copies(present), self.now)
         self.recovery.learned([pod.uid for pod in pods])
 
     # ------------------------------------------------------------ the API server
@@ -418,8 +418,8 @@ class World:
 
     def cancel(self, key: str) -> None:
         """Somebody deletes a Migration."""
-        gone = self.migrations.pop(key)
-        self.recovery.migrations.gone(gone.key, gone.metadata.uid)
+        migration = self.migrations.pop(key)
+        self.recovery.migrations.gone(migration.key, migration.metadata.uid)
 
     def edit(self, key: str, change: Callable[[Migration], None]) -> None:
         """Someone changes a Migration, and the watch tells of it."""
@@ -433,8 +433,8 @@ class World:
 
     def one(self) -> Migration:
         """Return the only Migration."""
-        (found,) = self.migrations.values()
-        return found
+        (migration,) = self.migrations.values()
+        return migration
 
     def phases(self) -> list[Phase | None]:
         """Return how far all Migrations are."""
@@ -442,8 +442,8 @@ class World:
 
     def condition(self, type_: str) -> tuple[str, str, str]:
         """Return status, reason and message of a condition of the only Migration."""
-        found = next(one for one in self.one().status.conditions if one.type == type_)
-        return found.status, found.reason, found.message
+        condition = next(candidate for candidate in self.one().status.conditions if candidate.type == type_)
+        return condition.status, condition.reason, condition.message
 
     def nodes_of(self, prefix: str) -> dict[str, str]:
         """Return the node of each bound pod whose name begins so, by the name without what was generated."""

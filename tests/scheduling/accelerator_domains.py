@@ -27,9 +27,9 @@ def domain_nodes(name: str, leaves: Mapping[str, int], gpus: int = 4, first: int
 
 def fill_four_gpu_nodes(d: Driver, *nodes: str) -> list[Pod]:
     """Fill nodes of 4 GPUs with running pods of another scheduler."""
-    there = [make_pod(f"busy-{node}", gpus=4, scheduler="other", node=node, phase="Running") for node in nodes]
-    d.apply(*there)
-    return there
+    busy = [make_pod(f"busy-{node}", gpus=4, scheduler="other", node=node, phase="Running") for node in nodes]
+    d.apply(*busy)
+    return busy
 
 
 DOMAINS_ACROSS_LEAVES = [
@@ -50,8 +50,8 @@ def clusters_with_domains(draw: st.DrawFn) -> tuple[list[Machine], DomainOfNode]
     """Draw up to eight nodes in up to five leaves of one to three levels, and accelerator domains across them."""
     depth = draw(st.integers(1, 3))
     name = st.sampled_from(DOMAIN_NAMES)
-    told = st.one_of(name, name, name, name, st.just(UNLABELLED))
-    places = draw(st.lists(st.tuples(*[told] * depth), min_size=1, max_size=5))
+    label = st.one_of(name, name, name, name, st.just(UNLABELLED))
+    places = draw(st.lists(st.tuples(*[label] * depth), min_size=1, max_size=5))
     # By leaf as often as node by node: domains of several leaves are what racks are.
     by_leaf = draw(st.booleans())
     of_leaf = {place: draw(st.sampled_from(DOMAIN_NAMES)) for place in places}
@@ -65,8 +65,8 @@ def clusters_with_domains(draw: st.DrawFn) -> tuple[list[Machine], DomainOfNode]
         if domain and draw(st.integers(0, 9)):
             home[f"n{number}"] = domain
     levels = [level for level in range(depth) if any(m.place[level] != UNLABELLED for m in machines)]
-    found = [replace(m, place=tuple(m.place[level] for level in levels) or (UNLABELLED,)) for m in machines]
-    return found, home
+    trimmed = [replace(m, place=tuple(m.place[level] for level in levels) or (UNLABELLED,)) for m in machines]
+    return trimmed, home
 
 
 def planning_cluster_with_domains(machines: list[Machine], home: DomainOfNode, want: Want) -> Small:

@@ -20,7 +20,7 @@ def satisfies_constraint(machines: Sequence[tuple[str, str, int]], chosen: Seque
             return False
         if tie == "together" and count and not count[rack]:
             return False
-        if tie == "spread" and count[rack] + 1 - min(count[one] for one in everywhere) > skew:
+        if tie == "spread" and count[rack] + 1 - min(count[domain] for domain in everywhere) > skew:
             return False
         count[rack] += 1
     return True

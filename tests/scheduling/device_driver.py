@@ -146,14 +146,14 @@ class DeviceDriver(Driver):
     def step(self, seconds: float = 0) -> list[Instruction]:
         said = super().step(seconds)
         answered = 0
-        while wanted := [one for one in said if isinstance(one, WriteClaims)][answered:]:
+        while wanted := [instruction for instruction in said if isinstance(instruction, WriteClaims)][answered:]:
             answered += len(wanted)
-            for one in wanted:
-                self.writes.append(one)
+            for write in wanted:
+                self.writes.append(write)
                 if self.unanswered is None:
-                    self.write_claims(one)
+                    self.write_claims(write)
                 else:
-                    self.unanswered.append(one)
+                    self.unanswered.append(write)
             said += super().step()
         return said
 

@@ -60,9 +60,9 @@ class DeviceCase:
             item.spec.devices[2].attributes["numa"] = item.spec.devices[3].attributes["numa"] = DeviceAttribute(int_=1)
             inventory.put(inventory.slices, item.metadata.name, item)
         scene = PreemptionScene(small, ())
-        for number, one in enumerate(self.held):
+        for number, running in enumerate(self.held):
             if number not in without:
-                scene._add(f"v{number}", one)
+                scene._add(f"v{number}", running)
         for name, allowed in self.budgets:
             scene.budget(name, allowed)
         for name, least, mode in self.gangs:

@@ -48,16 +48,16 @@ def configured(spec: str = "{}", *, permits: bool = True) -> Configuration:
     ``permits`` GPUs that only annotations ask for to all namespaces, unless the spec names some, and reservations for
     gangs of bare pods: many tests ask so.
     """
-    found = load_configuration({"test": CONFIG + spec})
-    if not permits or found.topology.spec.gpus_by_annotation.namespaces:
-        return found
-    reservation = found.topology.spec.reservation
+    configuration = load_configuration({"test": CONFIG + spec})
+    if not permits or configuration.topology.spec.gpus_by_annotation.namespaces:
+        return configuration
+    reservation = configuration.topology.spec.reservation
     update = {
         "gpus_by_annotation": GpusByAnnotation(namespaces=("*",)),
         "reservation": reservation.model_copy(update={"bare_gangs": True}),
     }
-    topology = found.topology.model_copy(update={"spec": found.topology.spec.model_copy(update=update)})
-    return Configuration(found.scheduler, topology)
+    topology = configuration.topology.model_copy(update={"spec": configuration.topology.spec.model_copy(update=update)})
+    return Configuration(configuration.scheduler, topology)
 
 
 def without_room_for_others(config: Configuration) -> Configuration:
@@ -103,16 +103,16 @@ class Driver:
         if controller is None:
             return Lineage()
         chain = self.chains.get(controller.uid)
-        gone, doubt = self.gone.get(controller.uid, ""), self.doubts.get(controller.uid, "")
-        return None if chain is None else Lineage(chain, gone=gone, doubt=doubt)
+        deletion, doubt = self.gone.get(controller.uid, ""), self.doubts.get(controller.uid, "")
+        return None if chain is None else Lineage(chain, gone=deletion, doubt=doubt)
 
     # ------------------------------------------------------------ facts
 
     def own(self, *chain: Owner) -> None:
         """Make a chain of owners known."""
         self.chains[chain[0].uid] = chain
-        for one in chain:
-            self.engine.owner_changed(one.uid, self.now)
+        for owner in chain:
+            self.engine.owner_changed(owner.uid, self.now)
 
     def disown(self, uid: str, why: str = "Job train was deleted") -> None:
         """An owner is deleted: it is not known any more, and the API server says so."""
@@ -167,7 +167,7 @@ class Driver:
         for _ in range(10_000):
             fresh = self.engine.step(self.now, self.clock)
             said += fresh
-            tried = [one.bind for one in fresh if isinstance(one, DryRunBind)]
+            tried = [instruction.bind for instruction in fresh if isinstance(instruction, DryRunBind)]
             self.tried |= {bind.pod.uid: bind for bind in tried}
             if tried and self.answers_trials:
                 for bind in tried:
@@ -186,7 +186,9 @@ class Driver:
         """Let time pass and the engine explain all that waits; return what it said."""
         self.now += seconds
         said = self.engine.explain(self.now, lambda: 0.0, 1.0)
-        assert not any(isinstance(one, LogWarning) and FAULT in one.message for one in said), said
+        assert not any(isinstance(instruction, LogWarning) and FAULT in instruction.message for instruction in said), (
+            said
+        )
         self.said += said
         return said
 
@@ -196,14 +198,14 @@ class Driver:
         outcome: BindOutcome = BindOutcome.BOUND,
         message: str = "the server said so",
         *,
-        told: bool = True,
+        reported: bool = True,
     ) -> None:
-        """A bind ends; when it was written, the watch tells of it unless ``told`` is False."""
+        """A bind ends; when it was written, the watch reports it unless ``reported`` is False."""
         bind = self.flight.pop(uid)
         if outcome is BindOutcome.BOUND:
             self.write(bind)
         self.engine.bind_finished(uid, outcome, message, self.now)
-        if outcome is BindOutcome.BOUND and told:
+        if outcome is BindOutcome.BOUND and reported:
             self.tell_again(self.pods[uid])
 
     def rehearsed(self, uid: str, outcome: BindOutcome = BindOutcome.BOUND, message: str = "no") -> None:
@@ -283,14 +285,14 @@ class Driver:
         last = {said.pod.name: said.node for said in self.said if isinstance(said, Nominate)}
         return {name: node for name, node in last.items() if node}
 
-    def evict(self, *pods: Pod, outcome: EvictionOutcome = EvictionOutcome.GOING, gone: bool = True) -> None:
+    def evict(self, *pods: Pod, outcome: EvictionOutcome = EvictionOutcome.GOING, vanish: bool = True) -> None:
         """Evictions end; the pods vanish unless they take their time."""
         for pod in pods:
             self.engine.eviction_finished(pod.metadata.uid, outcome, "the server said so", self.now)
             if outcome is EvictionOutcome.GOING:
                 pod.metadata.deletion_timestamp = timestamp(self.now + DEFAULT_GRACE_SECONDS)
                 self.apply(pod)
-                if gone:
+                if vanish:
                     self.delete(pod)
 
     def complaints(self) -> list[str]:
@@ -342,8 +344,8 @@ def held(d: Driver, node: str, column: int = GPU) -> int:
 
 def stage(d: Driver, pod: Pod) -> Stage | None:
     """Return how far a pod has come, None when it is not known."""
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    return found[1].stage if found else None
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    return entry[1].stage if entry else None
 
 
 def fabric_driver(leaves: dict[str, int], config: Configuration | None = None) -> Driver:
@@ -355,14 +357,14 @@ def fabric_driver(leaves: dict[str, int], config: Configuration | None = None) -
 
 def reservations_by_name(d: Driver) -> dict[str, Reservation]:
     """Return the reservations by the name of their workload."""
-    return {one.name.rpartition("/")[2]: one for one in d.engine.reserving.holds}
+    return {reservation.name.rpartition("/")[2]: reservation for reservation in d.engine.reserving.holds}
 
 
 def explanation_of(d: Driver, pod: Pod) -> Explanation:
     """Return the explanation of a pod's workload after one step."""
     d.step()
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, d.now + EPOCH, lambda: 0.0)
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    explanation = d.engine.why.explain(entry[0], d.now, d.now + EPOCH, lambda: 0.0)
     assert explanation is not None
     return explanation

@@ -151,9 +151,9 @@ class EngineMachine(RuleBasedStateMachine):
         known = self.truth_nodes.get(name)
         uid = known.metadata.uid if known else self.name("node")
         ready, shut = state != "down", state == "cordon"
-        told = {"ready": ready, "unschedulable": shut, "bandwidth": network}
+        attributes = {"ready": ready, "unschedulable": shut, "bandwidth": network}
         self.put_node(
-            make_node(name, path, gpus=gpus, cpu="8", uid=uid, labels=labels, **told)  # type: ignore[arg-type]
+            make_node(name, path, gpus=gpus, cpu="8", uid=uid, labels=labels, **attributes)  # type: ignore[arg-type]
         )
 
     @rule(name=NODES, again=st.booleans())
@@ -219,10 +219,10 @@ class EngineMachine(RuleBasedStateMachine):
             self.groups[name] = None
             self.both(lambda engine: engine.group_deleted(known.key, known.uid, self.now))
 
-    @precondition(lambda self: any(one.job for one in self.owners.values()))
+    @precondition(lambda self: any(owner.job for owner in self.owners.values()))
     @rule(data=st.data(), parallelism=st.integers(1, 4), gpus=st.integers(1, 8))
     def job_is_scaled(self, data: st.DataObject, parallelism: int, gpus: int) -> None:
-        name = data.draw(st.sampled_from(sorted(one.name for one in self.owners.values() if one.job)))
+        name = data.draw(st.sampled_from(sorted(owner.name for owner in self.owners.values() if owner.job)))
         self.disturbed.add(f"default/uid-{name}")
         self.put_job(name, parallelism, gpus)
 
@@ -397,8 +397,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert workload.at(Stage.PENDING), "nodes are held for those who wait"
         for instruction in said:
             self.carry_out(instruction)
-        decided = {seat.uid for one in said if isinstance(one, RecordDecision) for seat in one.decision.seats}
-        self.check_binds([one for one in said if isinstance(one, Bind)], decided)
+        decided = {
+            seat.uid
+            for instruction in said
+            if isinstance(instruction, RecordDecision)
+            for seat in instruction.decision.seats
+        }
+        self.check_binds([instruction for instruction in said if isinstance(instruction, Bind)], decided)
 
     def carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Bind):
@@ -419,7 +424,7 @@ class EngineMachine(RuleBasedStateMachine):
             pod = self.seen_pods[instruction.pod.uid]
             assert pod.spec.node_name
             assert not pod.metadata.controller or pod.metadata.controller.kind != "DaemonSet"
-            waiting = [one.priority for one in self.engine.workloads if one.at(Stage.PENDING)]
+            waiting = [workload.priority for workload in self.engine.workloads if workload.at(Stage.PENDING)]
             assert pod.spec.priority < max(waiting)
         elif isinstance(instruction, Nominate):
             pod = self.truth_pods.get(instruction.pod.uid)
@@ -604,9 +609,9 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def every_pod_that_waits_has_a_place_in_the_queue(self) -> None:
         engine = self.engine
-        for one in (engine, self.twin):
-            one._queue_not_bound()
-            one.requeuer.settle(self.now)
+        for replica in (engine, self.twin):
+            replica._queue_not_bound()
+            replica.requeuer.settle(self.now)
         waiting = {w.id for w in engine.workloads if any(m.stage is Stage.PENDING for m in w.members.values())}
         assert {w.id for w in engine.workloads if engine.queue.place(w.id)} == waiting
         assert len(engine.queue) == len(waiting)
@@ -633,7 +638,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.deliver(len(self.watch))
             self.step(11)
             # Longer than any pause of a workload, but for one that is held back.
-            held = any(self.engine.queue.place(one.id) is Place.BACKOFF for one in self.engine.workloads)
+            held = any(self.engine.queue.place(workload.id) is Place.BACKOFF for workload in self.engine.workloads)
             quiet = quiet + 1 if not (self.watch or self.flight or self.evictions or self.tried or held) else 0
             if quiet == 9:
                 break  # nobody waits for victims any more either
@@ -670,7 +675,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert _places(fresh) == _places(self.engine)
         assert _waiting(fresh) == _waiting(self.engine)
         said = fresh.step(self.now, lambda: 0.0)
-        assert [one for one in said if isinstance(one, Bind)] == [], "something could be placed, and nobody woke it"
+        assert [instruction for instruction in said if isinstance(instruction, Bind)] == [], (
+            "something could be placed, and nobody woke it"
+        )
 
 
 def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:
@@ -690,9 +697,9 @@ def _requested(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 def _reserved(engine: Engine) -> dict[tuple[str, ...], int]:
-    found = {("node", *link.path, link.level): link.reserved for link in survey_links(engine.world)}
+    reserved = {("node", *link.path, link.level): link.reserved for link in survey_links(engine.world)}
     nodes = engine.world.nodes
-    return found | {(name,): int(nodes.reserved_bandwidth[row]) for name, row in nodes.row_of.items()}
+    return reserved | {(name,): int(nodes.reserved_bandwidth[row]) for name, row in nodes.row_of.items()}
 
 
 def _devices(engine: Engine) -> dict[str, list[int]]:

@@ -97,7 +97,7 @@ class Machine:
     pool: str = "a"
     tainted: bool = False
     cordoned: bool = False
-    there: tuple[Resident, ...] = ()
+    residents: tuple[Resident, ...] = ()
 
     def value(self, key: str, at: int) -> str:
         """Return the value of a topology key on node number ``at``, empty where there is none."""
@@ -148,7 +148,7 @@ class Kind:
     @property
     def keys(self) -> list[str]:
         """The topology keys of the required spreads."""
-        return [one.key for one in self.spreads if one.required]
+        return [spread.key for spread in self.spreads if spread.required]
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,12 @@ class Case:
     @cached_property
     def empty(self) -> "Case":
         """The same with no other pods, and without affinity to pods that are none of the gang."""
-        machines = tuple(replace(machine, there=()) for machine in self.machines)
+        machines = tuple(replace(machine, residents=()) for machine in self.machines)
 
         def inside(kind: Kind) -> bool:
-            return "default" in sought(kind.near_in) and any(kind.sought_apps <= {one.app} for one in self.kinds)
+            return "default" in sought(kind.near_in) and any(
+                kind.sought_apps <= {each_kind.app} for each_kind in self.kinds
+            )
 
         return Case(machines, tuple(kind if inside(kind) else replace(kind, near=()) for kind in self.kinds))
 
@@ -175,18 +177,18 @@ class Case:
 
     # ------------------------------------------------------------ every way
 
-    def best(self, most: int) -> Place | None:
+    def best(self, max_ways: int) -> Place | None:
         """Return the nearest place of all ways, None where there is none.
 
         Raises:
-            TooManyWaysError: more than ``most`` partial ways had to be followed.
+            TooManyWaysError: more than ``max_ways`` partial ways had to be followed.
         """
         leaves = sorted({machine.leaf for machine in self.machines})
-        sets = [some for count in range(1, len(leaves) + 1) for some in combinations(leaves, count)]
-        for some in sorted(sets, key=_nearness):
-            inside = [at for at, machine in enumerate(self.machines) if machine.leaf in some]
-            if self._any_way(inside, most):
-                return _nearness(some)
+        sets = [chosen for count in range(1, len(leaves) + 1) for chosen in combinations(leaves, count)]
+        for leaf_set in sorted(sets, key=_nearness):
+            inside = [at for at, machine in enumerate(self.machines) if machine.leaf in leaf_set]
+            if self._any_way(inside, max_ways):
+                return _nearness(leaf_set)
         return None
 
     def place(self, nodes: Sequence[int]) -> Place:
@@ -218,7 +220,7 @@ class Case:
                 nodes = self._by_spread(kind, spread, held, nodes)
         return self._by_anti_affinity(kind, held, self._by_affinity(kind, held, nodes))
 
-    def _any_way(self, inside: Sequence[int], most: int) -> bool:
+    def _any_way(self, inside: Sequence[int], max_ways: int) -> bool:
         seen: set[Held] = set()
         left = [self.nothing]
         while left:
@@ -230,7 +232,7 @@ class Case:
                 if after not in seen:
                     seen.add(after)
                     left.append(after)
-            if len(seen) > most:
+            if len(seen) > max_ways:
                 raise TooManyWaysError
         return False
 
@@ -243,10 +245,10 @@ class Case:
 
     @cached_property
     def _twins(self) -> list[list[int]]:
-        found: dict[Machine, list[int]] = {}
+        twins: dict[Machine, list[int]] = {}
         for at, machine in enumerate(self.machines):
-            found.setdefault(machine, []).append(at)
-        return list(found.values())
+            twins.setdefault(machine, []).append(at)
+        return list(twins.values())
 
     def _canonical(self, held: Held) -> Held:
         columns = list(zip(*held, strict=True))
@@ -263,20 +265,23 @@ class Case:
         return (not kind.selects or machine.pool == kind.pool) and not machine.tainted and not machine.cordoned
 
     def _has_room(self, kind: Kind, held: Held, at: int) -> bool:
-        used = len(self.machines[at].there)
-        return used + sum(row[at] * one.gpus for row, one in zip(held, self.kinds, strict=True)) + kind.gpus <= GPUS
+        used = len(self.machines[at].residents)
+        return (
+            used + sum(row[at] * each_kind.gpus for row, each_kind in zip(held, self.kinds, strict=True)) + kind.gpus
+            <= GPUS
+        )
 
     def _counted(
         self, held: Held, at: int, app: str, namespaces: Collection[str] = ("default",), *, new_only: bool = False
     ) -> int:
         """Return how many pods of some namespaces and of an app, or of every app, run on a node."""
-        there = sum(
-            app in ("", one.app) and one.namespace in namespaces and (not new_only or one.rev == "new")
-            for one in self.machines[at].there
+        count = sum(
+            app in ("", resident.app) and resident.namespace in namespaces and (not new_only or resident.rev == "new")
+            for resident in self.machines[at].residents
         )
         if "default" not in namespaces:
-            return there
-        return there + sum(row[at] for row, one in zip(held, self.kinds, strict=True) if app in ("", one.app))
+            return count
+        return count + sum(row[at] for row, kind in zip(held, self.kinds, strict=True) if app in ("", kind.app))
 
     def _by_spread(self, kind: Kind, spread: Spread, held: Held, nodes: Sequence[int]) -> list[int]:
         sums: Counter[str] = Counter()
@@ -321,8 +326,10 @@ class Case:
         shut = set()
         for at, machine in enumerate(self.machines):
             keys = [key for key, app in kind.away if self._counted(held, at, app, sought(kind.away_in))]
-            there = [one for one in machine.there if one.away and one.app == kind.app]
-            keys += [one.away for one in there if "default" in meant(one.away_in, one.namespace)]
+            repelling = [resident for resident in machine.residents if resident.away and resident.app == kind.app]
+            keys += [
+                resident.away for resident in repelling if "default" in meant(resident.away_in, resident.namespace)
+            ]
             for row, other in zip(held, self.kinds, strict=True):
                 if row[at] and "default" in meant(other.away_in):
                     keys += [key for key, app in other.away if app in ("", kind.app)]
@@ -339,10 +346,10 @@ class Case:
         """Return the pods that run already."""
         pods = []
         for at, machine in enumerate(self.machines):
-            for number, one in enumerate(machine.there):
-                away = _anti(((one.away, one.app),), one.away_in) if one.away else {}
-                pod = _pod(f"there-{at}-{number}", 1, one.app, one.rev, nodeName=f"n{at}", **away)
-                pod["metadata"]["namespace"] = one.namespace
+            for number, resident in enumerate(machine.residents):
+                away = _anti(((resident.away, resident.app),), resident.away_in) if resident.away else {}
+                pod = _pod(f"there-{at}-{number}", 1, resident.app, resident.rev, nodeName=f"n{at}", **away)
+                pod["metadata"]["namespace"] = resident.namespace
                 pods.append(pod)
         return pods
 
@@ -355,15 +362,15 @@ class Case:
         kind = self.kinds[number]
         spec: Json = {"schedulerName": "topology-aware-scheduler", **_anti(kind.away, kind.away_in)}
         if kind.near:
-            terms = [_term(*one, kind.near_in) for one in kind.near]
+            terms = [_term(*term, kind.near_in) for term in kind.near]
             affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
             spec["affinity"] = {**spec.get("affinity", {}), **affinity}
         if kind.spreads:
-            spec["topologySpreadConstraints"] = [_constraint(one) for one in kind.spreads]
+            spec["topologySpreadConstraints"] = [_constraint(spread) for spread in kind.spreads]
         if kind.selects:
             spec["nodeSelector"] = {"pool": kind.pool}
         pod = _pod(name, kind.gpus, kind.app, "new", **spec)
-        size = sum(one.count for one in self.kinds)
+        size = sum(each_kind.count for each_kind in self.kinds)
         pod["metadata"]["annotations"] = {f"{PREFIX}gang-name": "g", f"{PREFIX}gang-size": str(size)}
         return pod
 
@@ -374,7 +381,7 @@ class Case:
 
     def decided(self, driver: Driver) -> Held | None:
         """Return the way that the engine of an empty driver chooses, None where the gang stays pending."""
-        driver.engine.namespaces_applied([msgspec.convert(one, PartialObject) for one in self.namespaces()])
+        driver.engine.namespaces_applied([msgspec.convert(namespace, PartialObject) for namespace in self.namespaces()])
         driver.nodes(*(msgspec.convert(node, Node) for node in self.nodes()))
         driver.apply(*(msgspec.convert(pod, Pod) for pod in self.others()))
         members = self.members()
@@ -435,12 +442,12 @@ def _term(key: str, app: str, scope: str) -> Json:
 def _anti(away: Sequence[tuple[str, str]], scope: str) -> Json:
     if not away:
         return {}
-    terms = [_term(*one, scope) for one in away]
+    terms = [_term(*term, scope) for term in away]
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
 def _constraint(spread: Spread) -> Json:
-    found: Json = {
+    constraint: Json = {
         "topologyKey": spread.key,
         "whenUnsatisfiable": "DoNotSchedule" if spread.required else "ScheduleAnyway",
         "maxSkew": spread.skew,
@@ -449,10 +456,10 @@ def _constraint(spread: Spread) -> Json:
         "nodeTaintsPolicy": spread.taints_policy,
     }
     if spread.min_domains is not None and spread.required:
-        found["minDomains"] = spread.min_domains
+        constraint["minDomains"] = spread.min_domains
     if spread.by_rev:
-        found["matchLabelKeys"] = ["rev"]
-    return found
+        constraint["matchLabelKeys"] = ["rev"]
+    return constraint
 
 
 # ---------------------------------------------------------------- random cases
@@ -477,20 +484,20 @@ def drawn(seed: int, most_nodes: int, most_members: int) -> Case:
 
 
 def _machine(rng: random.Random, leaves: Sequence[str], zones: Sequence[str], crowd: float) -> Machine:
-    there = []
+    residents = []
     for _ in range(GPUS):
         if rng.random() < crowd:
             app = rng.choice(["web", "db", "other", "other", "other"])
             away = rng.choice([HOST, ZONE, LEAF]) if rng.random() < 0.04 else ""
-            there.append(Resident(app, rng.choice(["new", "old"]), away))
-    there.sort(key=repr)
+            residents.append(Resident(app, rng.choice(["new", "old"]), away))
+    residents.sort(key=repr)
     return Machine(
         rng.choice(leaves),
         rng.choice(zones),
         rng.choice("aab"),
         rng.random() < 0.1,
         rng.random() < 0.08,
-        tuple(there),
+        tuple(residents),
     )
 
 
@@ -529,8 +536,8 @@ def varied(case: Case, seed: int) -> Case:
     rng = random.Random(f"varied {seed}")
     machines = []
     for machine in case.machines:
-        there = sorted((_varied_resident(rng, one) for one in machine.there), key=repr)
-        machines.append(replace(machine, there=tuple(there)))
+        residents = sorted((_varied_resident(rng, resident) for resident in machine.residents), key=repr)
+        machines.append(replace(machine, residents=tuple(residents)))
     return Case(tuple(machines), tuple(_varied_kind(rng, kind) for kind in case.kinds))
 
 
@@ -547,7 +554,7 @@ def _varied_kind(rng: random.Random, kind: Kind) -> Kind:
     every = {"near": rng.random() < 0.12, "away": rng.random() < 0.12}
     return replace(
         kind,
-        spreads=tuple(replace(one, app="") if rng.random() < 0.25 else one for one in kind.spreads),
+        spreads=tuple(replace(spread, app="") if rng.random() < 0.25 else spread for spread in kind.spreads),
         near=tuple((key, "" if every["near"] else app) for key, app in near),
         away=tuple((key, "" if every["away"] else app) for key, app in away),
         near_in=rng.choice(list(SCOPES)) if near and rng.random() < 0.6 else "",

@@ -10,9 +10,9 @@ from topo_scheduler.api.objects import Pod
 
 def annotated_gang(size: int, name: str = "g", gpus: int = 8, created: float = 0, **annotations: str) -> list[Pod]:
     """Return the pods of a gang; annotations are given with underscores for hyphens."""
-    told = {key.replace("_", "-"): value for key, value in annotations.items()}
-    told |= {"gang-name": name, "gang-size": str(size)}
-    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=told, created=created) for n in range(size)]
+    pod_annotations = {key.replace("_", "-"): value for key, value in annotations.items()}
+    pod_annotations |= {"gang-name": name, "gang-size": str(size)}
+    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=pod_annotations, created=created) for n in range(size)]
 
 
 def rank_of(pod: Pod) -> int:
@@ -47,14 +47,14 @@ def launcher_gang(segments: int, size: int, *, gpus: int = 8, **annotations: Any
 
 def leader_worker_set(size: int, subgroup: int, *, leader_gpus: int = 8, policy: str = "") -> list[Pod]:
     """Return the pods of a group of a LeaderWorkerSet with subgroups."""
-    told = {f"{LWS}subgroup-policy-type": policy} if policy else {}
+    policy_annotation = {f"{LWS}subgroup-policy-type": policy} if policy else {}
     return [
         make_pod(
             f"lws-0-{n}",
             gpus=leader_gpus if n == 0 else 8,
             cpu="1",
             labels={f"{LWS}name": "lws", f"{LWS}group-index": "0", f"{LWS}worker-index": str(n)},
-            annotations={f"{LWS}size": str(size), f"{LWS}subgroup-size": str(subgroup), **told},
+            annotations={f"{LWS}size": str(size), f"{LWS}subgroup-size": str(subgroup), **policy_annotation},
         )
         for n in range(size)
     ]

@@ -82,39 +82,44 @@ class ExhaustivePlacement:
     def sets(self, depth: int, size: int, *, empty: bool, labelled: bool) -> Iterator[tuple[Path, ...]]:
         """The sets of so many leaves of one domain of a level that hold the gang."""
         leaves = [leaf for leaf in self.leaves if not labelled or UNLABELLED not in leaf]
-        for some in combinations(leaves, size):
-            if len({leaf[:depth] for leaf in some}) == 1 and any(
-                self.holds(some, model, empty=empty) for model in self.models
+        for leaf_set in combinations(leaves, size):
+            if len({leaf[:depth] for leaf in leaf_set}) == 1 and any(
+                self.holds(leaf_set, model, empty=empty) for model in self.models
             ):
-                yield some
+                yield leaf_set
 
-    def _within(self, depth: int, most: int, *, empty: bool, labelled: bool) -> "BestLeafSets | None":
+    def _within(self, depth: int, max_leaves: int, *, empty: bool, labelled: bool) -> "BestLeafSets | None":
         at = {leaf: number for number, leaf in enumerate(self.leaves)}
-        for size in range(1, min(most, len(self.leaves)) + 1):
-            found = list(self.sets(depth, size, empty=empty, labelled=labelled))
-            if found:
-                width = min(at[some[-1]] - at[some[0]] for some in found)
-                return BestLeafSets(depth, size, width, [some for some in found if at[some[-1]] - at[some[0]] == width])
+        for size in range(1, min(max_leaves, len(self.leaves)) + 1):
+            leaf_sets = list(self.sets(depth, size, empty=empty, labelled=labelled))
+            if leaf_sets:
+                width = min(at[leaf_set[-1]] - at[leaf_set[0]] for leaf_set in leaf_sets)
+                return BestLeafSets(
+                    depth,
+                    size,
+                    width,
+                    [leaf_set for leaf_set in leaf_sets if at[leaf_set[-1]] - at[leaf_set[0]] == width],
+                )
         return None
 
     def _lowest(self, *, empty: bool, labelled: bool) -> "BestLeafSets | None":
         for depth in range(self.depth - 1, -1, -1):
-            if (found := self._within(depth, len(self.leaves), empty=empty, labelled=labelled)) is not None:
-                return found
+            if (best := self._within(depth, len(self.leaves), empty=empty, labelled=labelled)) is not None:
+                return best
         return None
 
     def rule(self) -> "BestLeafSets | None":
         """The lowest level of which a domain holds the gang when empty, and the fewest leaves."""
-        return next((one for some in (True, False) if (one := self._lowest(empty=True, labelled=some))), None)
+        return next((best for labelled in (True, False) if (best := self._lowest(empty=True, labelled=labelled))), None)
 
     def now(self, rule: "BestLeafSets", *, required: bool) -> "BestLeafSets | None":
         """What may be taken now; where nobody says that it is required, further out if need be."""
         for labelled in (True, False):
-            found = self._within(rule.depth, rule.size, empty=False, labelled=labelled)
-            if found is None and not required:
-                found = self._lowest(empty=False, labelled=labelled)
-            if found is not None:
-                return found
+            best = self._within(rule.depth, rule.size, empty=False, labelled=labelled)
+            if best is None and not required:
+                best = self._lowest(empty=False, labelled=labelled)
+            if best is not None:
+                return best
         return None
 
     def score(self, leaves: Sequence[Path], now: "BestLeafSets", rule: "BestLeafSets") -> int:
@@ -124,7 +129,7 @@ class ExhaustivePlacement:
 
         def sums(machines: Iterable[Machine]) -> tuple[int, int]:
             has = [(m.gpus, m.used_gpus) if by_gpus else (m.cpu, m.used_cpu) for m in machines]
-            return sum(one for one, _ in has), sum(one for _, one in has)
+            return sum(capacity for capacity, _ in has), sum(taken for _, taken in has)
 
         all_has, all_used = sums(self.machines)
         whole, whole_used = sums(m for m in self.machines if m.place[: now.depth] == leaves[0][: now.depth])
@@ -154,19 +159,19 @@ def compare_with_exhaustive(every: ExhaustivePlacement, small: Small, ask: Place
     """Check that the planner finds the best place that an exhaustive search finds."""
     rule = every.rule()
     now = every.now(rule, required=ask.enforcement is Enforcement.REQUIRED) if rule else None
-    found = small.plan(ask)
+    outcome = small.plan(ask)
     if rule is None or now is None:
-        assert isinstance(found, PlacementFailure), "there is no place"
-        assert (found.rule is None) == (rule is None)
+        assert isinstance(outcome, PlacementFailure), "there is no place"
+        assert (outcome.rule is None) == (rule is None)
         event("no place")
         return
-    assert isinstance(found, Placement), f"{now} would do"
-    assert (found.rule.depth, found.rule.leaves) == (rule.depth, rule.size)
+    assert isinstance(outcome, Placement), f"{now} would do"
+    assert (outcome.rule.depth, outcome.rule.leaves) == (rule.depth, rule.size)
     layout = small.world.layout
-    assert check(small.world.around, layout, ask, found, SizeRuleLimits(ask.enforcement, *every.limits)) == ""
-    paths = tuple(layout.paths[leaf] for leaf in found.leaves)
+    assert check(small.world.around, layout, ask, outcome, SizeRuleLimits(ask.enforcement, *every.limits)) == ""
+    paths = tuple(layout.paths[leaf] for leaf in outcome.leaves)
     assert paths in now.sets
-    scores = {some: every.score(some, now, rule) for some in now.sets}
-    assert found.score.total == scores[paths] == max(scores.values())
-    assert paths == next(some for some in now.sets if scores[some] == scores[paths]), "of equals the first"
+    scores = {leaf_set: every.score(leaf_set, now, rule) for leaf_set in now.sets}
+    assert outcome.score.total == scores[paths] == max(scores.values())
+    assert paths == next(leaf_set for leaf_set in now.sets if scores[leaf_set] == scores[paths]), "of equals the first"
     event(f"{len(paths)} leaves, {min(3, len(now.sets))} sets or more")

@@ -61,8 +61,8 @@ class Case:
         counted = [0 if empty else machine.strangers for machine in self.machines]
         free = [(GPUS if empty else m.free) if self._usable(m) else 0 for m in self.machines]
         domains = [at for at, machine in enumerate(self.machines) if self._is_domain(machine)]
-        found = {way for way in _ways(free, self.small, self.big) if self._holds(counted, domains, way)}
-        return min((self.place([at for at, count in enumerate(way) if count]) for way in found), default=None)
+        ways = {way for way in _ways(free, self.small, self.big) if self._holds(counted, domains, way)}
+        return min((self.place([at for at, count in enumerate(way) if count]) for way in ways), default=None)
 
     def place(self, nodes: Sequence[int]) -> Place:
         """Return how near some nodes are."""

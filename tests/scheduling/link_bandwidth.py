@@ -24,9 +24,9 @@ def bandwidth_gang(
     size: int, bandwidth: str = "200Gb", *, gpus: int = 8, name: str = "g", **annotations: str
 ) -> list[Pod]:
     """Return the pods of a gang that request network bandwidth."""
-    told = {"gang-name": name, "gang-size": str(size), "network-bandwidth": bandwidth}
-    told |= {key.replace("_", "-"): value for key, value in annotations.items()}
-    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=told, created=n) for n in range(size)]
+    pod_annotations = {"gang-name": name, "gang-size": str(size), "network-bandwidth": bandwidth}
+    pod_annotations |= {key.replace("_", "-"): value for key, value in annotations.items()}
+    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=pod_annotations, created=n) for n in range(size)]
 
 
 def reserved_mbits(d: Driver | Engine) -> dict[str, int]:
@@ -35,11 +35,11 @@ def reserved_mbits(d: Driver | Engine) -> dict[str, int]:
     links = engine.world.links
     links.settle(engine.world.layout)
     layout = engine.world.layout
-    found = {engine.world.nodes.names[row]: int(links.reserved[row]) for row in layout.order.tolist()}
+    reserved = {engine.world.nodes.names[row]: int(links.reserved[row]) for row in layout.order.tolist()}
     for depth in range(1, layout.depth + 1):
         for index, amount in enumerate(links.reserved[links.wiring.uplinks(depth)].tolist()):
-            found["/".join(layout.domain_path(depth, index))] = amount
-    return {name: amount for name, amount in found.items() if amount}
+            reserved["/".join(layout.domain_path(depth, index))] = amount
+    return {name: amount for name, amount in reserved.items() if amount}
 
 
 def nodes_of(pods: Iterable[Pod]) -> list[str]:
@@ -93,8 +93,8 @@ def capacity_mbits(d: Driver) -> dict[str, int]:
     world = d.engine.world
     world.links.settle(world.layout)
     layout, mbits = world.layout, world.links.capacity
-    found = {world.nodes.names[row]: int(mbits[row]) for row in layout.order.tolist()}
+    capacity = {world.nodes.names[row]: int(mbits[row]) for row in layout.order.tolist()}
     for depth in range(1, layout.depth + 1):
         for index, amount in enumerate(mbits[world.links.wiring.uplinks(depth)].tolist()):
-            found["/".join(layout.domain_path(depth, index))] = amount
-    return {name: amount for name, amount in found.items() if amount >= 0}
+            capacity["/".join(layout.domain_path(depth, index))] = amount
+    return {name: amount for name, amount in capacity.items() if amount >= 0}

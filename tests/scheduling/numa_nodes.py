@@ -141,8 +141,10 @@ class Kubelet:
     def admit(self, pod: Pod) -> bool:
         """Admit a pod, or reject it with TopologyAffinityError."""
         name = pod.metadata.name
-        containers = [(one, True) for one in pod.spec.init_containers] + [(one, False) for one in pod.spec.containers]
-        aligned = [(self._amounts(pod, one), init) for one, init in containers]
+        containers = [(container, True) for container in pod.spec.init_containers] + [
+            (container, False) for container in pod.spec.containers
+        ]
+        aligned = [(self._amounts(pod, container), init) for container, init in containers]
         if self.scope == "pod":
             peak: dict[str, int] = {}
             total: dict[str, int] = {}
@@ -162,11 +164,11 @@ class Kubelet:
             self._give(name, amounts, mask, init=init)
         return True
 
-    def _amounts(self, pod: Pod, one: Container) -> dict[str, int]:
+    def _amounts(self, pod: Pod, container: Container) -> dict[str, int]:
         every = [*pod.spec.init_containers, *pod.spec.containers]
         guaranteed = all({"cpu", "memory"} <= set(each.resources.limits) for each in every)
         amounts = {}
-        for resource, value in one.resources.limits.items():
+        for resource, value in container.resources.limits.items():
             if resource in self.capacity and (guaranteed or resource == NVIDIA):
                 amounts[resource] = int(str(value).removesuffix("Gi"))
         return amounts

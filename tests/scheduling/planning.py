@@ -60,15 +60,15 @@ class Small:
 
     def place(self, ask: PlacementQuery, now: float = 0) -> list[str]:
         """Return the nodes of the members in order; fail when there is no place."""
-        found = self.plan(ask, now)
-        assert isinstance(found, Placement), found
-        return [self.world.nodes.names[row] for rows in found.rows for row in rows]
+        placement = self.plan(ask, now)
+        assert isinstance(placement, Placement), placement
+        return [self.world.nodes.names[row] for rows in placement.rows for row in rows]
 
     def leaves(self, ask: PlacementQuery) -> list[str]:
         """Return the leaves used, as they are written by users."""
-        found = self.plan(ask)
-        assert isinstance(found, Placement), found
-        return ["/".join(self.world.layout.paths[leaf]) for leaf in found.leaves]
+        placement = self.plan(ask)
+        assert isinstance(placement, Placement), placement
+        return ["/".join(self.world.layout.paths[leaf]) for leaf in placement.leaves]
 
     def rows(self, *names: str) -> list[int]:
         return [self.world.nodes.row_of[name] for name in names]

@@ -52,24 +52,24 @@ class PreemptionScene:
         self.spent: dict[str, int] = {}
         self.spared: set[str] = set()
         self.shares: list[ReservationShare] = []
-        for number, one in enumerate(held):
-            self._add(f"v{number}", one)
+        for number, running in enumerate(held):
+            self._add(f"v{number}", running)
 
-    def _add(self, name: str, one: RunningPod) -> None:
+    def _add(self, name: str, running: RunningPod) -> None:
         world = self.small.world
-        labels = {"budget": one.budget} if one.budget else {}
-        ports = (Port(ANY_ADDRESS, "TCP", one.port),) if one.port else ()
+        labels = {"budget": running.budget} if running.budget else {}
+        ports = (Port(ANY_ADDRESS, "TCP", running.port),) if running.port else ()
         profile = world.pod_index.profile("default", labels, ports=ports)
-        asked = ((CPU, one.cpu), (PODS, 1), (GPU, one.gpus))
+        asked = ((CPU, running.cpu), (PODS, 1), (GPU, running.gpus))
         amounts = tuple((column, amount) for column, amount in asked if amount)
-        world.ledger.confirm(name, one.node, amounts, daemon=one.daemon, profile=profile)
-        started = NOW_SECONDS - one.ran
+        world.ledger.confirm(name, running.node, amounts, daemon=running.daemon, profile=profile)
+        started = NOW_SECONDS - running.ran
         world.ledger.occupy(
-            VictimInfo("default", name, name, one.priority, started, 30, one.terminating, fixed=one.daemon)
+            VictimInfo("default", name, name, running.priority, started, 30, running.terminating, fixed=running.daemon)
         )
-        if one.gang:
-            member = Member(name, "default", name, pods(), one.priority, 0, 0, stage=Stage.BOUND, node=one.node)
-            template = Workload(one.gang, "default", one.gang, "test", 1, PlacementRequest(), gang=True)
+        if running.gang:
+            member = Member(name, "default", name, pods(), running.priority, 0, 0, stage=Stage.BOUND, node=running.node)
+            template = Workload(running.gang, "default", running.gang, "test", 1, PlacementRequest(), gang=True)
             self.workloads.join(template, member, describes=False)
 
     def gang(self, name: str, least: int, mode: str = "pod") -> None:
@@ -129,13 +129,13 @@ def preemption_scene(nodes: int, *held: RunningPod, leaves: int = 1) -> Preempti
 def running_pods(draw: st.DrawFn, gangs: bool, budgets: bool) -> list[RunningPod]:
     """Draw running pods on the nodes of a fabric of two leaves with two nodes of 4 GPUs each."""
     free = Counter({f"s1l{leaf}n{n}": 4 for leaf in (1, 2) for n in (1, 2)})
-    found = []
+    drawn = []
     for _ in range(draw(st.integers(3, 8))):
         node = draw(st.sampled_from(sorted(free)))
         gpus = draw(st.integers(1, 4))
         if free[node] >= gpus:
             free[node] -= gpus
-            found.append(
+            drawn.append(
                 RunningPod(
                     node,
                     gpus,
@@ -145,7 +145,7 @@ def running_pods(draw: st.DrawFn, gangs: bool, budgets: bool) -> list[RunningPod
                     budget=draw(st.sampled_from(["", "b", "c"])) if budgets else "",
                 )
             )
-    return found
+    return drawn
 
 
 placement_queries = st.one_of(

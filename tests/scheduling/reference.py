@@ -114,7 +114,10 @@ class Reference:
         """The fewest leaves of one domain at a depth that hold the gang, 0 when none do."""
         for count in range(1, len(self.leaves) + 1):
             for inside in self.domains(depth, labelled=labelled):
-                if any(sum(fits[leaf] for leaf in some) >= self.want.members for some in combinations(inside, count)):
+                if any(
+                    sum(fits[leaf] for leaf in leaf_set) >= self.want.members
+                    for leaf_set in combinations(inside, count)
+                ):
                     return count
         return 0
 
@@ -127,17 +130,17 @@ class Reference:
 
     def rule(self) -> Rule | None:
         """What the size rule asks, None when the gang is larger than the cluster."""
-        found = []
+        candidates = []
         for model in self.models():
             empty = {leaf: self.in_leaf(leaf, model, empty=True) for leaf in self.leaves}
             for labelled in (True, False):
                 rule = self._lowest(empty, labelled=labelled)
                 if rule is not None:
-                    found.append((not labelled, -rule.depth, rule.leaves))
+                    candidates.append((not labelled, -rule.depth, rule.leaves))
                     break
-        if not found:
+        if not candidates:
             return None
-        _, depth, leaves = min(found)
+        _, depth, leaves = min(candidates)
         return Rule(-depth, leaves)
 
     # ------------------------------------------------------------ what may be chosen
@@ -147,27 +150,29 @@ class Reference:
         rule = self.rule()
         if rule is None:
             return []
-        found = []
+        options = []
         for model in self.models():
             now = {leaf: self.in_leaf(leaf, model) for leaf in self.leaves}
             for labelled in (True, False):
-                some = self._options(now, rule, labelled=labelled, model=model)
-                if not some and not self.want.required:
+                fitting = self._options(now, rule, labelled=labelled, model=model)
+                if not fitting and not self.want.required:
                     beyond = self._lowest(now, labelled=labelled)
-                    some = self._options(now, beyond, labelled=labelled, model=model) if beyond else []
-                found += some
-                if some:
+                    fitting = self._options(now, beyond, labelled=labelled, model=model) if beyond else []
+                options += fitting
+                if fitting:
                     break
-        return found
+        return options
 
     def _options(self, fits: Mapping[Path, int], rule: Rule, *, labelled: bool, model: str | None) -> list[Option]:
         place = {leaf: at for at, leaf in enumerate(self.leaves)}
         return [
-            Option((not labelled, -rule.depth, len(some), place[some[-1]] - place[some[0]]), some, model)
+            Option(
+                (not labelled, -rule.depth, len(leaf_set), place[leaf_set[-1]] - place[leaf_set[0]]), leaf_set, model
+            )
             for inside in self.domains(rule.depth, labelled=labelled)
             for count in range(1, rule.leaves + 1)
-            for some in combinations(inside, count)
-            if sum(fits[leaf] for leaf in some) >= self.want.members
+            for leaf_set in combinations(inside, count)
+            if sum(fits[leaf] for leaf in leaf_set) >= self.want.members
         ]
 
     def best(self) -> list[Option]:

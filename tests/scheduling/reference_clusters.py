@@ -13,8 +13,8 @@ def clusters(draw: st.DrawFn) -> list[Machine]:
     """Up to twelve nodes in up to five leaves of one to three levels; leaf names repeat, labels are missing."""
     depth = draw(st.integers(1, 3))
     name = st.sampled_from(DOMAIN_NAMES)
-    told = st.one_of(name, name, name, name, st.just(UNLABELLED))
-    places = draw(st.lists(st.tuples(*[told] * depth), min_size=1, max_size=5))
+    label = st.one_of(name, name, name, name, st.just(UNLABELLED))
+    places = draw(st.lists(st.tuples(*[label] * depth), min_size=1, max_size=5))
     models = draw(st.sampled_from([("",), ("",), ("X",), ("X", "Y"), ("X", "")]))
     machines = []
     for number in range(draw(st.integers(1, 12))):

@@ -32,22 +32,22 @@ def run_on(d: Driver, *pods: Pod, on: Sequence[str]) -> None:
 def replicated_pod(name: str, gpus: int = 2, *, controlled: bool = True, priority: int = 0, **annotations: str) -> Pod:
     """Return a pod whose controller recreates it after an eviction."""
     by = controlled_by("StatefulSet", name) if controlled else None
-    told = {key.replace("_", "-"): value for key, value in annotations.items()}
-    return make_pod(name, gpus=gpus, owner=by, priority=priority, annotations=told, labels={"app": name})
+    pod_annotations = {key.replace("_", "-"): value for key, value in annotations.items()}
+    return make_pod(name, gpus=gpus, owner=by, priority=priority, annotations=pod_annotations, labels={"app": name})
 
 
-def plan_moves(d: Driver, pods: Sequence[Pod], most: int = 8) -> MovePlan | None:
+def plan_moves(d: Driver, pods: Sequence[Pod], max_moves: int = 8) -> MovePlan | None:
     """Return the moves that would make room for the workload of these pods."""
-    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
-    assert found is not None
-    made = d.engine.moving.plan(found[0], d.now, most)
+    entry = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert entry is not None
+    made = d.engine.moving.plan(entry[0], d.now, max_moves)
     d.engine.preempting.nominations.remove_charges()
     return made
 
 
-def moves_by_pod(d: Driver, found: MovePlan | None) -> dict[str, tuple[str, str]] | None:
+def moves_by_pod(d: Driver, plan: MovePlan | None) -> dict[str, tuple[str, str]] | None:
     """Return the node that each moved pod leaves, and its target."""
     names = d.engine.world.nodes.names
     return (
-        None if found is None else {one.pod.occupant.name: (names[one.pod.row], names[one.to]) for one in found.moves}
+        None if plan is None else {move.pod.occupant.name: (names[move.pod.row], names[move.to]) for move in plan.moves}
     )

@@ -9,9 +9,9 @@ from topo_scheduler.api.objects import Pod
 
 def fill_nodes(d: Driver, *nodes: str) -> list[Pod]:
     """Fill nodes of 8 GPUs with running pods of another scheduler."""
-    there = [make_pod(f"busy-{node}", gpus=8, scheduler="other", node=node, phase="Running") for node in nodes]
-    d.apply(*there)
-    return there
+    busy = [make_pod(f"busy-{node}", gpus=8, scheduler="other", node=node, phase="Running") for node in nodes]
+    d.apply(*busy)
+    return busy
 
 
 def run_pod(d: Driver, name: str, node: str, *, gpus: int = 8, priority: int = 0, scheduler: str = "other") -> Pod:

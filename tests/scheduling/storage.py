@@ -139,23 +139,25 @@ class StorageDriver(Driver):
 
     def bind_claim(self, name: str, to: PersistentVolume) -> None:
         """Somebody binds a claim to a volume."""
-        found = self.claims[name]
-        found.spec.volume_name, found.status.phase = to.metadata.name, "Bound"
-        found.metadata.annotations[BIND_COMPLETED] = "yes"
-        to.spec.claim_ref = ClaimReference("default", name, found.metadata.uid)
+        pvc = self.claims[name]
+        pvc.spec.volume_name, pvc.status.phase = to.metadata.name, "Bound"
+        pvc.metadata.annotations[BIND_COMPLETED] = "yes"
+        to.spec.claim_ref = ClaimReference("default", name, pvc.metadata.uid)
         to.status.phase = "Bound"
-        self.tell(to, found)
+        self.tell(to, pvc)
 
     # ------------------------------------------------------------ what the engine wants
 
     def step(self, seconds: float = 0) -> list[Instruction]:
         """As a driver does; volume writes are kept until they are answered."""
         said = super().step(seconds)
-        self.preparing |= {one.pod.uid: one for one in said if isinstance(one, PrepareVolumes)}
+        self.preparing |= {
+            instruction.pod.uid: instruction for instruction in said if isinstance(instruction, PrepareVolumes)
+        }
         return said
 
-    def carry_out(self, pod: Pod, *, told: bool = True) -> None:
-        """The server writes for a pod, or says that things have changed; told by the watch unless ``told`` is False."""
+    def carry_out(self, pod: Pod, *, reported: bool = True) -> None:
+        """The server writes for a pod, or says that things have changed; ``reported``: and the watch tells of it."""
         done = self.preparing.pop(pod.metadata.uid)
         written: list[tuple[VolumeWrite, str]] = []
         problem = ""
@@ -170,7 +172,7 @@ class StorageDriver(Driver):
             else:
                 item.metadata.annotations[SELECTED_NODE] = write.node
             written.append((write, self.change(item)))
-            if told:
+            if reported:
                 self.tell_as_it_is(item)
         self.engine.volumes_written(pod.metadata.uid, written, problem)
 
@@ -181,15 +183,15 @@ class StorageDriver(Driver):
 
     def provision(self) -> None:
         """Bind what was chosen: the volume controller's part and that of a provisioner that can make everything."""
-        for name, found in list(self.claims.items()):
-            if found.spec.volume_name:
+        for name, pvc in list(self.claims.items()):
+            if pvc.spec.volume_name:
                 continue
             chosen = next(
                 (v for v in self.volumes.values() if v.spec.claim_ref and v.spec.claim_ref.name == name), None
             )
-            node = found.metadata.annotations.get(SELECTED_NODE)
+            node = pvc.metadata.annotations.get(SELECTED_NODE)
             if chosen is None and node is not None:
-                chosen = volume(f"made-{name}", found.spec.storage_class_name or "", node=node)
+                chosen = volume(f"made-{name}", pvc.spec.storage_class_name or "", node=node)
             if chosen is not None:
                 self.bind_claim(name, chosen)
 

@@ -96,7 +96,7 @@ class Stream:
             d.apply(pod)
             self._used += run.gpus
             self.running[bind.pod.uid] = self.now + run.seconds
-            if run.started is None and all(one.spec.node_name for one in run.pods):
+            if run.started is None and all(member.spec.node_name for member in run.pods):
                 run.started = self.now
                 self.begun.append(run)
             self._at(self.now + run.seconds, partial(self._end, pod, run))

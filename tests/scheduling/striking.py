@@ -90,23 +90,34 @@ BOOKKEEPING: Final = (
 @functools.cache
 def modules_of(package: ModuleType) -> tuple[ModuleType, ...]:
     """Return the modules of a package and of those inside."""
-    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    return tuple(importlib.import_module(one.name) for one in found)
+    module_infos = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    return tuple(importlib.import_module(info.name) for info in module_infos)
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
     """Yield the functions that a module defines, without those that a decorator replaced: no context managers."""
-    own = [one for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__]
-    members = [member for one in own if inspect.isclass(one) for member in vars(one).values()]
-    inner = [getattr(one, "__func__", getattr(one, "fget", one)) for one in [*own, *members]]
-    yield from (one for one in inner if inspect.isfunction(one) and one.__code__.co_filename == module.__file__)
+    own = [
+        definition for definition in vars(module).values() if getattr(definition, "__module__", "") == module.__name__
+    ]
+    members = [member for definition in own if inspect.isclass(definition) for member in vars(definition).values()]
+    inner = [
+        getattr(definition, "__func__", getattr(definition, "fget", definition)) for definition in [*own, *members]
+    ]
+    yield from (
+        function
+        for function in inner
+        if inspect.isfunction(function) and function.__code__.co_filename == module.__file__
+    )
 
 
 @functools.cache
 def _all() -> dict[str, CodeType]:
     packages = topo_scheduler.scheduling, topo_scheduler.state
-    found = (one for package in packages for module in modules_of(package) for one in _functions(module))
-    return {f"{one.__module__.removeprefix('topo_scheduler.')}.{one.__qualname__}": one.__code__ for one in found}
+    defined = (function for package in packages for module in modules_of(package) for function in _functions(module))
+    return {
+        f"{function.__module__.removeprefix('topo_scheduler.')}.{function.__qualname__}": function.__code__
+        for function in defined
+    }
 
 
 @functools.cache
@@ -124,8 +135,10 @@ def _books() -> frozenset[CodeType]:
 def _caches() -> tuple[Any, ...]:
     """Return the caches of functions: who finds them filled calls less, so engines that share them are struck apart."""
     packages = topo_scheduler.scheduling, topo_scheduler.state
-    found = [one for package in packages for module in modules_of(package) for one in vars(module).values()]
-    return tuple(one for one in found if hasattr(one, "cache_clear"))
+    attributes = [
+        attribute for package in packages for module in modules_of(package) for attribute in vars(module).values()
+    ]
+    return tuple(attribute for attribute in attributes if hasattr(attribute, "cache_clear"))
 
 
 @dataclass

@@ -93,8 +93,8 @@ def test_what_is_told_names_the_server_s_words_once() -> None:
     d.apply(*pods)
     server.pass_(100)
     for pod in pods:
-        told = d.told(pod, Reason.FAILED_SCHEDULING)
-        assert told == [
+        messages = d.told(pod, Reason.FAILED_SCHEDULING)
+        assert messages == [
             f"In backoff: the API server rejected the Binding of a pod like this one: {WHY}. The scheduler retries."
         ]
     assert d.told(reason=Reason.BIND_FAILED) == [f"Binding to {d.binds()[0].node} failed: {WHY}"]
@@ -176,7 +176,7 @@ def test_nothing_more_is_evicted_for_a_pod_whose_bind_is_refused_although_its_dr
             d.forget()
             d.step(1)
             texts.update(d.told(large))
-            for victim in [one for one in d.said if isinstance(one, Preempt)]:
+            for victim in [instruction for instruction in d.said if isinstance(instruction, Preempt)]:
                 evictions += 1
                 d.evict(*(pod for pod in d.pods.values() if pod.metadata.uid == victim.pod.uid))
             for uid in list(d.tried):
@@ -315,7 +315,7 @@ def test_refused_kinds_are_forgotten_with_their_pods_and_long_words_are_cut() ->
         d.delete(pod)
         d.forget()
         assert len(admission_backoff) <= 65
-    assert sum(len(one.why) for one in admission_backoff._held.values()) < 65 * 1_100
+    assert sum(len(refusal.why) for refusal in admission_backoff._held.values()) < 65 * 1_100
     d.step(1_000)
     assert not len(admission_backoff)
 

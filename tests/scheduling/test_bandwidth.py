@@ -142,8 +142,8 @@ def test_it_is_given_back_as_members_end() -> None:
     assert not len(d.engine.world.links)
 
 
-def set_without(pods: Sequence[Pod], gone: Pod) -> list[Pod]:
-    return [pod for pod in pods if pod is not gone]
+def set_without(pods: Sequence[Pod], excluded: Pod) -> list[Pod]:
+    return [pod for pod in pods if pod is not excluded]
 
 
 def test_the_whole_gang_reserves_before_its_first_pod_is_bound_and_gives_back_what_fails() -> None:
@@ -289,8 +289,8 @@ def test_unknown_links_are_not_limited_and_that_is_said_once() -> None:
 
 def test_gangs_without_bandwidth_go_anywhere() -> None:
     d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}), configured("{links: [{level: leaf, capacity: 1Mb}]}"))
-    told = {"gang-name": "g", "gang-size": "4"}
-    pods = [make_pod(f"g-{n}", gpus=8, annotations=told) for n in range(4)]
+    annotations = {"gang-name": "g", "gang-size": "4"}
+    pods = [make_pod(f"g-{n}", gpus=8, annotations=annotations) for n in range(4)]
     assert len(d.run(*pods)) == 4
     assert reserved_mbits(d) == {}
 
@@ -414,8 +414,8 @@ def test_the_first_pod_of_a_node_may_end_before_the_others() -> None:
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         by_node.setdefault(pod.spec.node_name, []).append(pod)
-    for there in by_node.values():
-        first.finish(there[0])
+    for node_pods in by_node.values():
+        first.finish(node_pods[0])
     second = Driver(cluster)
     second.apply(*pods)
     second.settle()
@@ -457,10 +457,10 @@ def test_no_link_ever_carries_more_than_it_can(seed: int) -> None:
             d.apply(*pods)
         d.settle(luck.choice([0, 1, 5]))
         made += len(d.decisions())
-        short += sum("not the bandwidth" in one.sentence for one in d.decisions())
+        short += sum("not the bandwidth" in decision.sentence for decision in d.decisions())
         d.forget()
         now = reserved_mbits(d)
-        full += any(now.get(link) == most for link, most in capacity.items())
+        full += any(now.get(link) == limit for link, limit in capacity.items())
         assert not {link: amount for link, amount in now.items() if amount > capacity.get(link, amount)}
     assert short > 5, "links were hardly tried"
     assert full > 20, "links were hardly filled"
@@ -471,12 +471,12 @@ def test_no_link_ever_carries_more_than_it_can(seed: int) -> None:
 
 def random_gang(luck: random.Random, name: str) -> list[Pod]:
     size = luck.randint(1, 9)
-    told = {
+    annotations = {
         "placement_strategy": luck.choice(["consolidated", "balanced", "distributed"]),
         "latency_sensitive": luck.choice(["true", "false"]),
     }
     bandwidth = luck.choice(["50Gb", "100Gb", "200Gb", "400Gb"])
-    pods = bandwidth_gang(size, bandwidth, gpus=luck.choice([1, 2, 4]), name=name, **told)
+    pods = bandwidth_gang(size, bandwidth, gpus=luck.choice([1, 2, 4]), name=name, **annotations)
     if luck.random() < 0.2:  # a launcher
         pods[0] = make_pod(f"{name}-0", gpus=0, annotations=placement_annotations(pods[0]))
     return pods

@@ -45,13 +45,13 @@ class Case:
 def needs(machines: Iterable[Machine], bandwidth: int) -> Counter[tuple[str, ...]]:
     """What a gang on these nodes takes of each link, as the words of the issue have it."""
     here = list(machines)
-    found: Counter[tuple[str, ...]] = Counter()
-    for link in {one.path[:depth] for one in here for depth in range(1, len(one.path) + 1)}:
-        below = sum(one.path[: len(link)] == link for one in here)
-        found[link] = bandwidth * min(below, len(here) - below)
-    for one in here:
-        found[(*one.path, one.name)] = bandwidth * min(1, len(here) - 1)
-    return found
+    taken: Counter[tuple[str, ...]] = Counter()
+    for link in {machine.path[:depth] for machine in here for depth in range(1, len(machine.path) + 1)}:
+        below = sum(machine.path[: len(link)] == link for machine in here)
+        taken[link] = bandwidth * min(below, len(here) - below)
+    for machine in here:
+        taken[(*machine.path, machine.name)] = bandwidth * min(1, len(here) - 1)
+    return taken
 
 
 def carried(case: Case, chosen: Sequence[Machine], *, alone: bool = False) -> bool:
@@ -61,12 +61,15 @@ def carried(case: Case, chosen: Sequence[Machine], *, alone: bool = False) -> bo
     for bandwidth, numbers in () if alone else case.others:
         taken.update(needs([case.machines[n] for n in numbers], bandwidth))
     asked = needs(chosen, case.bandwidth)
-    return all(asked[link] == 0 or taken[link] + asked[link] <= most for link, most in capacity.items())
+    return all(asked[link] == 0 or taken[link] + asked[link] <= limit for link, limit in capacity.items())
 
 
 def places(case: Case, machines: Sequence[Machine], depth: int, leaves: int) -> Iterator[Sequence[Machine]]:
     for chosen in combinations(machines, case.members):
-        if len({one.path[:depth] for one in chosen}) == 1 and len({one.path for one in chosen}) <= leaves:
+        if (
+            len({machine.path[:depth] for machine in chosen}) == 1
+            and len({machine.path for machine in chosen}) <= leaves
+        ):
             yield chosen
 
 
@@ -130,22 +133,22 @@ def machines_of(small: Small, case: Case, placement: Placement) -> list[Machine]
 @given(cases(1), st.booleans())
 def test_below_one_spine_a_place_is_found_exactly_if_there_is_one(case: Case, required: bool) -> None:
     small = small_of(case)
-    found = small.plan(ask_of(case, required=required))
+    outcome = small.plan(ask_of(case, required=required))
     rule = best_rule(case, 2)
     free = [m for m in case.machines if m.free and (not m.network or m.network >= case.bandwidth)]
     if rule is None:
-        assert isinstance(found, PlacementFailure)
-        assert found.rule is None
+        assert isinstance(outcome, PlacementFailure)
+        assert outcome.rule is None
         return
     depth, leaves = rule
-    assert found.rule is not None
+    assert outcome.rule is not None
     if depth == 1 or leaves == 1:
-        assert (found.rule.depth, found.rule.leaves) == (depth, leaves)
-    most = leaves if required else len(case.machines)
-    possible = [chosen for chosen in places(case, free, depth, most) if carried(case, chosen)]
-    assert isinstance(found, Placement) == bool(possible), found
-    if isinstance(found, Placement):
-        chosen = machines_of(small, case, found)
+        assert (outcome.rule.depth, outcome.rule.leaves) == (depth, leaves)
+    max_leaves = leaves if required else len(case.machines)
+    possible = [chosen for chosen in places(case, free, depth, max_leaves) if carried(case, chosen)]
+    assert isinstance(outcome, Placement) == bool(possible), outcome
+    if isinstance(outcome, Placement):
+        chosen = machines_of(small, case, outcome)
         assert carried(case, chosen)
         assert not required or len({m.path for m in chosen}) <= leaves
 
@@ -154,8 +157,8 @@ def test_below_one_spine_a_place_is_found_exactly_if_there_is_one(case: Case, re
 @given(cases(2), st.booleans())
 def test_over_several_spines_what_is_found_can_always_be_carried(case: Case, required: bool) -> None:
     small = small_of(case)
-    found = small.plan(ask_of(case, required=required))
-    if isinstance(found, Placement):
-        assert carried(case, machines_of(small, case, found))
-    elif found.rule is None:
+    outcome = small.plan(ask_of(case, required=required))
+    if isinstance(outcome, Placement):
+        assert carried(case, machines_of(small, case, outcome))
+    elif outcome.rule is None:
         assert best_rule(case, 2) is None

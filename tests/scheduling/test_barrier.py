@@ -40,7 +40,7 @@ def bound(d: Driver, *pods: Pod) -> bool:
 
 
 def counted(d: Driver) -> list[tuple[str, str]]:
-    return [(one.phase, one.kind) for one in d.said if isinstance(one, CountFailure)]
+    return [(instruction.phase, instruction.kind) for instruction in d.said if isinstance(instruction, CountFailure)]
 
 
 # ---------------------------------------------------------------- numbers that are none
@@ -77,7 +77,10 @@ def failing(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Ex
     method: Callable[..., Any] = getattr(owner, name)
 
     def raising(*args: Any, **kwargs: Any) -> Any:
-        if any(hit in str(getattr(one, "name", getattr(getattr(one, "metadata", None), "name", ""))) for one in args):
+        if any(
+            hit in str(getattr(argument, "name", getattr(getattr(argument, "metadata", None), "name", "")))
+            for argument in args
+        ):
             raise error
         return method(*args, **kwargs)
 
@@ -100,9 +103,9 @@ def test_a_decision_that_raises_sets_its_workload_aside_with_growing_pauses(
     reason = Reason.OVER_BUDGET if isinstance(error, MemoryError) else Reason.SCHEDULER_ERROR
     kind = "memory" if isinstance(error, MemoryError) else "fault"
     for pod in evil:
-        (told,) = d.told(pod, reason)
-        assert told.startswith("In backoff: ")
-        assert len(told) < 1024, "what the exception quotes is cut"
+        (message,) = d.told(pod, reason)
+        assert message.startswith("In backoff: ")
+        assert len(message) < 1024, "what the exception quotes is cut"
     assert d.marked() >= {pod.metadata.name for pod in evil}
     assert counted(d) == [("decision", kind)]
     d.settle(FIRST_PAUSE_SECONDS - 1)
@@ -173,9 +176,9 @@ def test_a_pod_that_can_not_be_understood_is_refused_and_the_others_are_placed(
     evil, good = make_pod("evil", gpus=1), make_pod("good", gpus=1)
     d.run(evil, good)
     assert bound(d, good)
-    (told,) = d.told(evil)
-    assert told.startswith("Refused: internal error while its specification was read")
-    assert len(told) < 1024
+    (message,) = d.told(evil)
+    assert message.startswith("Refused: internal error while its specification was read")
+    assert len(message) < 1024
     d.tell_again(evil)
     d.tell_again(evil)
     d.settle()
@@ -205,9 +208,9 @@ def test_an_assumed_pod_that_can_not_be_understood_once_it_is_bound_is_bound(mon
     d.write(d.flight[evil.metadata.uid])
     d.tell_again(evil)
     d.settle()
-    found = d.engine.workloads.of_pod(evil.metadata.uid)
-    assert found is not None
-    assert found[1].stage is Stage.BOUND
+    entry = d.engine.workloads.of_pod(evil.metadata.uid)
+    assert entry is not None
+    assert entry[1].stage is Stage.BOUND
     assert held(d, "s1-l1-1") == 8
 
 
@@ -239,7 +242,7 @@ def struck(*_: Any, **__: Any) -> None:
     raise RuntimeError("struck")
 
 
-@pytest.mark.parametrize("outcome", [one for one in BindOutcome if one is not BindOutcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [outcome for outcome in BindOutcome if outcome is not BindOutcome.UNKNOWN])
 def test_where_taking_over_the_end_of_a_bind_raises_the_ledger_follows_it(
     monkeypatch: pytest.MonkeyPatch, outcome: BindOutcome
 ) -> None:
@@ -251,7 +254,7 @@ def test_where_taking_over_the_end_of_a_bind_raises_the_ledger_follows_it(
     d.engine.bind_finished(pod.metadata.uid, outcome, "so it ended", d.now)
     assert d.engine.outcomes.in_flight == 0
     assert held(d, "s1-l1-1") == (8 if outcome is BindOutcome.BOUND else 0)
-    again = [one for one in d.step() if isinstance(one, Bind)]
+    again = [instruction for instruction in d.step() if isinstance(instruction, Bind)]
     assert ("outcome", "fault") in counted(d)
     assert bool(again) is (outcome is not BindOutcome.BOUND)
 

@@ -32,7 +32,7 @@ ERRORS = [ValueError("struck"), RecursionError(), MemoryError(), OverBudgetError
 
 
 def counted(d: Driver) -> list[tuple[str, str]]:
-    return [(one.phase, one.kind) for one in d.said if isinstance(one, CountFailure)]
+    return [(instruction.phase, instruction.kind) for instruction in d.said if isinstance(instruction, CountFailure)]
 
 
 def kind(error: Exception) -> str:
@@ -81,9 +81,9 @@ def test_a_search_for_victims_that_raises_pauses_and_others_have_theirs(
     d.step(1)
     assert len(d.preempted()) == 1, "for the other"
     assert set(d.nominated()) == {"good"}
-    (told,) = d.told(evil, Reason.FAILED_SCHEDULING)
-    assert "In backoff: " in told
-    assert "The scheduler retries when pods or nodes have changed, after 10 s at the earliest." in told
+    (message,) = d.told(evil, Reason.FAILED_SCHEDULING)
+    assert "In backoff: " in message
+    assert "The scheduler retries when pods or nodes have changed, after 10 s at the earliest." in message
     assert counted(d) == [("preemption", kind(error))]
     d.apply(make_pod("change", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
     d.step(FIRST_PAUSE_SECONDS - 2)
@@ -230,10 +230,10 @@ def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_chang
     d.apply(good)
     for _ in range(20):
         d.step(1)
-    assert any("The scheduler retries in " in told for told in d.told(good, Reason.FAILED_SCHEDULING))
+    assert any("The scheduler retries in " in message for message in d.told(good, Reason.FAILED_SCHEDULING))
     for _ in range(30):
         d.step(10)
-    assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"good"}
+    assert {instruction.preemptor.name for instruction in d.said if isinstance(instruction, Preempt)} == {"good"}
     assert counted(d).count(("preemption", "operations")) <= 10, "what was too little is not tried again"
 
 
@@ -250,4 +250,4 @@ def test_a_search_that_exceeds_a_lowered_budget_delays_none_of_other_namespaces_
     assert counted(d).count(("preemption", "operations")) == 5
     d.apply(urgent("victim", "victim", created=1))
     d.step(1)
-    assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"victim"}
+    assert {instruction.preemptor.name for instruction in d.said if isinstance(instruction, Preempt)} == {"victim"}

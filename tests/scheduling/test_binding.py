@@ -26,11 +26,11 @@ def test_a_bind_carries_uid_node_rank_address_and_score() -> None:
     binds = d.binds()
     assert {bind.pod.uid for bind in binds} == {pod.metadata.uid for pod in pods}
     for rank, bind in enumerate(binds):
-        told = {key.removeprefix("topology.scheduler/"): value for key, value in bind.annotations.items()}
-        assert told["rank"] == str(rank)
-        assert told["address"] == f"s1.l1.{bind.node}"
-        assert 0 <= float(told["score"]) <= 1
-        assert told["gang-id"] == "default/g"
+        annotations = {key.removeprefix("topology.scheduler/"): value for key, value in bind.annotations.items()}
+        assert annotations["rank"] == str(rank)
+        assert annotations["address"] == f"s1.l1.{bind.node}"
+        assert 0 <= float(annotations["score"]) <= 1
+        assert annotations["gang-id"] == "default/g"
 
 
 def test_a_pod_alone_is_told_where_and_why() -> None:
@@ -91,7 +91,7 @@ def test_a_pod_may_end_before_the_answer_to_its_bind() -> None:
     d.apply(pod)
     d.step()
     d.finish(d.write(d.flight[pod.metadata.uid]))
-    d.answer(pod.metadata.uid, told=False)
+    d.answer(pod.metadata.uid, reported=False)
     d.step()
     assert len(d.told(pod, Reason.SCHEDULED)) == 1
     assert held(d, "s1-l1-1") == 0
@@ -104,7 +104,7 @@ def test_an_older_view_of_a_pod_that_is_bound_changes_nothing() -> None:
     d.apply(pod)
     d.step()
     before = copies([pod])
-    d.answer(pod.metadata.uid, told=False)
+    d.answer(pod.metadata.uid, reported=False)
     d.engine.pods_applied(before, d.now)
     d.step()
     assert stage(d, pod) is Stage.BOUND
@@ -186,9 +186,9 @@ def test_what_changed_while_a_bind_was_on_its_way_holds_for_the_next() -> None:
     d.answer(pod.metadata.uid, BindOutcome.REJECTED)
     d.step(1)
     assert d.flight[pod.metadata.uid].node.startswith("s1-l2")
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    assert found[1].cls.bandwidth == 1000
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    assert entry[1].cls.bandwidth == 1000
 
 
 def test_a_pod_that_is_gone_holds_nothing_and_is_forgotten_once_the_watch_reports_it() -> None:

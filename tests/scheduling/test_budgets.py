@@ -52,7 +52,7 @@ def tied(name: str, affinity: Affinity | None, spread: list[TopologySpreadConstr
 
 
 def counted(d: Driver) -> set[tuple[str, str]]:
-    return {(one.phase, one.kind) for one in d.said if isinstance(one, CountFailure)}
+    return {(instruction.phase, instruction.kind) for instruction in d.said if isinstance(instruction, CountFailure)}
 
 
 def placed_beside(d: Driver, *evil: Pod) -> None:
@@ -93,8 +93,8 @@ def test_thousands_of_terms_are_stopped_and_the_others_are_placed(monkeypatch: p
     for name in ("MAX_TERMS", "MAX_SPREAD_CONSTRAINTS", "MAX_LABELS", "MAX_REQUIREMENTS"):
         monkeypatch.setattr(caps, name, 10_000)
     d = Driver([make_node(f"n{n}", f"s1/l{n % 8}", labels={f"k{n % 7}": "x"}) for n in range(400)])
-    some = [make_pod(f"busy-{n}", gpus=1, node=f"n{n}", scheduler="other", labels={"app": f"a{n}"}) for n in range(200)]
-    d.apply(*some)
+    busy = [make_pod(f"busy-{n}", gpus=1, node=f"n{n}", scheduler="other", labels={"app": f"a{n}"}) for n in range(200)]
+    d.apply(*busy)
     terms = [
         PodAffinityTerm(LabelSelector({"app": f"b{n}"}), topology_key="kubernetes.io/hostname") for n in range(5000)
     ]
@@ -110,10 +110,10 @@ def test_thousands_of_terms_are_stopped_and_the_others_are_placed(monkeypatch: p
     placed_beside(d, evil)
     assert not d.where(evil)
     assert counted(d) == {("decision", "operations")}
-    (told,) = d.told(evil, Reason.OVER_BUDGET)
-    assert "more than 200,000 operations" in told
-    assert "fewer affinity terms and spread constraints" in told
-    assert "The scheduler retries in 10 s." in told
+    (message,) = d.told(evil, Reason.OVER_BUDGET)
+    assert "more than 200,000 operations" in message
+    assert "fewer affinity terms and spread constraints" in message
+    assert "The scheduler retries in 10 s." in message
 
 
 def test_a_stopped_attempt_depends_on_operations_and_not_on_the_clock() -> None:
@@ -124,7 +124,7 @@ def test_a_stopped_attempt_depends_on_operations_and_not_on_the_clock() -> None:
         ticks = iter(range(10**9))
         d.clock = lambda ticks=ticks, rate=rate: next(ticks) * rate  # type: ignore[misc]
         d.run(*different(60))
-        said.append([type(one).__name__ for one in d.said])
+        said.append([type(instruction).__name__ for instruction in d.said])
     assert said[0] == said[1]
 
 

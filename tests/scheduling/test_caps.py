@@ -51,9 +51,9 @@ def in_gang(name: str, pods: list[Pod]) -> list[Pod]:
 
 
 def problem(d: Driver, pod: Pod) -> str:
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    return found[1].problem
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    return entry[1].problem
 
 
 def placed(d: Driver, pod: Pod) -> bool:
@@ -212,9 +212,9 @@ def test_pods_within_the_caps_are_read() -> None:
 
 def test_a_bound_pod_with_too_many_terms_holds_its_requests_and_keeps_no_pod_away() -> None:
     d = Driver([make_node("n1", gpus=8)])
-    there = asking("there", {"nvidia.com/gpu": 6}, affinity=_apart(5000))
-    there.spec.node_name = "n1"
-    d.apply(there)
+    bound_pod = asking("there", {"nvidia.com/gpu": 6}, affinity=_apart(5000))
+    bound_pod.spec.node_name = "n1"
+    d.apply(bound_pod)
     assert not d.engine.world.pod_index.repelling
     d.run(small := make_pod("small", gpus=2), large := make_pod("large", gpus=4))
     assert placed(d, small)
@@ -238,7 +238,9 @@ def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> No
     pods = in_gang("many", [asking(f"m{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}) for n in range(MAX_CLASSES + 1)])
     d.run(*pods)
     assert not d.where(*pods)
-    assert any(f"of {MAX_CLASSES + 1} different classes, a gang may have {MAX_CLASSES}" in told for told in d.told())
+    assert any(
+        f"of {MAX_CLASSES + 1} different classes, a gang may have {MAX_CLASSES}" in message for message in d.told()
+    )
     fewer = in_gang(
         "few", [asking(f"f{n}", {"nvidia.com/gpu": 1, "cpu": f"{n % 4 + 1}m"}) for n in range(2 * MAX_CLASSES)]
     )
@@ -334,9 +336,11 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
 
 def reading(**limits: int) -> Configuration:
     """Return a configuration with these limits of pending pods, which may be lower than administrators may set."""
-    found = configured()
-    scheduler = found.scheduler.model_copy(update={"pending_pods": PendingPodsSettings().model_copy(update=limits)})
-    return Configuration(scheduler, found.topology)
+    configuration = configured()
+    scheduler = configuration.scheduler.model_copy(
+        update={"pending_pods": PendingPodsSettings().model_copy(update=limits)}
+    )
+    return Configuration(scheduler, configuration.topology)
 
 
 def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_room() -> None:
@@ -348,7 +352,7 @@ def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_ro
     assert len(d.engine.arrivals.outside) == 80
     assert pending_pods(d.engine)["outside"] == 80
     limits = "(pendingPods.maxPerNamespace 20, pendingPods.memory 1024Mi for all)"
-    assert sum("pending pods already" in told and limits in told for told in d.told()) == 80
+    assert sum("pending pods already" in message and limits in message for message in d.told()) == 80
     victim = make_pod("victim", gpus=0, namespace="other")
     d.run(victim)
     assert placed(d, victim)
@@ -437,7 +441,9 @@ def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(mon
         looked.clear()
         d.run(pod)
         assert len(looked) <= 8, "whether it can be placed is not asked once for each member"
-    assert sum("different classes, a gang may have" in told for told in d.told()) == len(pods), "each is told once"
+    assert sum("different classes, a gang may have" in message for message in d.told()) == len(pods), (
+        "each is told once"
+    )
 
 
 def test_labels_of_too_many_characters_refuse_a_pending_pod_and_select_no_bound_one() -> None:

@@ -78,8 +78,8 @@ def test_a_permission_counts_at_once_and_so_does_its_end() -> None:
 
 
 def bound(name: str, namespace: str = "default", node: str = "s-l-1", **annotations: str) -> Pod:
-    told = {key.replace("_", "-"): value for key, value in annotations.items()}
-    return make_pod(name, namespace=namespace, node=node, annotations=told)
+    pod_annotations = {key.replace("_", "-"): value for key, value in annotations.items()}
+    return make_pod(name, namespace=namespace, node=node, annotations=pod_annotations)
 
 
 def test_forged_charges_take_nothing() -> None:

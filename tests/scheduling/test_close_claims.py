@@ -203,8 +203,8 @@ def test_unknown_hardware_does_not_count_as_close(annotations: dict[str, str]) -
         device["attributes"] = {"type": {"string": "gpu"}}
     d.slices(msgspec.convert(item, type(slice_of("n"))))
     assert "of those of n it is not known which are" in why(d, d.pod("p", asking(2), annotations=annotations))
-    one = d.pod("one", asking(1), annotations=annotations)
-    assert d.run(one) == {"one": "n"}
+    single = d.pod("one", asking(1), annotations=annotations)
+    assert d.run(single) == {"one": "n"}
 
 
 @pytest.mark.parametrize(("locality", "placed"), [("same-socket", True), ("same-pcie-switch", True), ("nvlink", False)])

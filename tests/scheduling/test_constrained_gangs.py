@@ -60,16 +60,16 @@ def test_more_members_than_racks_are_refused_with_the_reason() -> None:
 
 def test_they_wait_for_a_rack_that_is_taken_and_are_woken() -> None:
     d = nodes_in_racks("a", "b", "c")
-    there = web_pod("there", node="n2")
-    d.apply(there)
+    occupant = web_pod("there", node="n2")
+    d.apply(occupant)
     pods = web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.apply(*pods)
     d.step()
     assert d.flight == {}, "none or all"
-    told = d.told(pods[0])[0].lower()
-    assert "no room in 1 leaf for 3 pods that have required pod anti-affinity; the most free is" in told
-    assert "with room for at most 2." in told, "one rack is taken"
-    d.delete(there)
+    message = d.told(pods[0])[0].lower()
+    assert "no room in 1 leaf for 3 pods that have required pod anti-affinity; the most free is" in message
+    assert "with room for at most 2." in message, "one rack is taken"
+    d.delete(occupant)
     d.settle()
     assert len(set(d.where(*pods).values())) == 3
 
@@ -234,18 +234,18 @@ def test_what_is_placed_holds_and_what_could_be_in_one_leaf_is_found(
     d.apply(*pods)
     d.step()
     chosen = [int(bind.node[1:]) for bind in d.flight.values()]
-    found = [
-        one
-        for one in itertools.product(range(len(machines)), repeat=members)
-        if satisfies_constraint(machines, one, tie, skew)
+    possible = [
+        order
+        for order in itertools.product(range(len(machines)), repeat=members)
+        if satisfies_constraint(machines, order, tie, skew)
     ]
-    leaves = {len({machines[at][0] for at in one}) for one in found}
+    leaves = {len({machines[at][0] for at in order}) for order in possible}
     if chosen:
         assert len(chosen) == members
         assert any(satisfies_constraint(machines, order, tie, skew) for order in itertools.permutations(chosen))
         assert len({machines[at][0] for at in chosen}) == min(leaves), "as few leaves as can be"
     else:
-        assert not found, f"{found[0]} would do"
+        assert not possible, f"{possible[0]} would do"
 
 
 def _apart(*pods: Pod, namespaces: Sequence[str] = (), selector: LabelSelector | None = None) -> list[Pod]:
@@ -278,7 +278,7 @@ def test_anti_affinity_by_labels_of_namespaces_keeps_members_apart_only_where_it
         pods = _apart(*(make_pod(f"p{at}", gpus=1) for at in range(4)), selector=LabelSelector({"stage": "test"}))
         d.apply(*pods)
         d.settle()
-        elsewhere = [one.metadata.labels["stage"] for one in known] == ["prod"]
+        elsewhere = [ns.metadata.labels["stage"] for ns in known] == ["prod"]
         assert all(bool(pod.spec.node_name) == elsewhere for pod in pods), "without labels they may be meant"
         d.engine.namespaces_applied([namespace("default", stage="prod")])
         d.settle()
@@ -298,8 +298,8 @@ def _with_affinity(name: str, gpus: Sequence[int], *terms: PodAffinityTerm) -> l
 
 def test_affinity_to_pods_elsewhere_is_not_asked_of_the_members() -> None:
     d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOSTNAME: f"n{at}", "rack": "a"}) for at in range(2))
-    there = make_pod("there", gpus=1, labels={"app": "web"}, namespace="else", node="n0", scheduler="other")
-    d.apply(there)
+    outsider = make_pod("there", gpus=1, labels={"app": "web"}, namespace="else", node="n0", scheduler="other")
+    d.apply(outsider)
     term = PodAffinityTerm(WEB_PODS, namespaces=["else"], topology_key="rack")
     for sizes in ((1, 1), (1, 1, 2)):
         pods = _with_affinity(f"g{len(sizes)}", sizes, term)

@@ -75,12 +75,12 @@ class Case:
         """
         leaves = sorted({machine.leaf for machine in self.machines})
         sets = [used for count in range(1, len(leaves) + 1) for used in combinations(range(len(leaves)), count)]
-        found = (
+        places = (
             self._place(leaves, used, rule)
             for used in sets
             if any(self._holds([leaves[at] for at in used], dealt) for dealt in _parts(self.segments, len(used)))
         )
-        return min(found, default=None)
+        return min(places, default=None)
 
     def _place(self, leaves: Sequence[str], used: tuple[int, ...], rule: tuple[int, int]) -> Place:
         outward = int(len({leaves[at][:2] for at in used}) > 1)
@@ -130,8 +130,8 @@ class Case:
         return sum(min(machine.free, 1) if alone else machine.free for machine in here)
 
     def _tied(self, by_rack: Sequence[int], launcher: str) -> bool:
-        there = [sum(m.strangers for m in self.machines if m.rack == rack) for rack in RACKS]
-        told = [bool(rack) and any(m.rack == rack for m in self.machines) for rack in RACKS]
+        strangers = [sum(m.strangers for m in self.machines if m.rack == rack) for rack in RACKS]
+        labelled = [bool(rack) and any(m.rack == rack for m in self.machines) for rack in RACKS]
         used = [at for at, count in enumerate(by_rack) if count]
         if self.tie.startswith("apart"):
             return max(by_rack[:-1]) <= 1
@@ -140,10 +140,13 @@ class Case:
         if self.tie == "launcher":
             mine = {m.rack for m in self.machines if m.leaf == launcher}
             return len(used) <= 1 and all(RACKS[at] in mine for at in used)
-        now, left = list(there), list(by_rack)
+        now, left = list(strangers), list(by_rack)
         while any(left):
             at = min((at for at, count in enumerate(left) if count), key=lambda at: now[at])
-            if now[at] + 1 - min(count for count, is_told in zip(now, told, strict=True) if is_told) > self.skew:
+            if (
+                now[at] + 1 - min(count for count, is_labelled in zip(now, labelled, strict=True) if is_labelled)
+                > self.skew
+            ):
                 return False
             now[at] += 1
             left[at] -= 1
@@ -218,12 +221,14 @@ class Case:
 @cache
 def _parts(total: int, places: int) -> list[tuple[int, ...]]:
     """Every way to write a number as a sum of so many."""
-    return [some for some in product(range(total + 1), repeat=places) if sum(some) == total]
+    return [parts for parts in product(range(total + 1), repeat=places) if sum(parts) == total]
 
 
 def _fill(count: int, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Every way to put so many into racks with so much room."""
-    return (some for some in product(*(range(min(count, most) + 1) for most in room)) if sum(some) == count)
+    return (
+        counts for counts in product(*(range(min(count, capacity) + 1) for capacity in room)) if sum(counts) == count
+    )
 
 
 @st.composite
@@ -238,8 +243,8 @@ def cases(draw: st.DrawFn, *, segments: bool) -> Case:
         machines.append(Machine(draw(st.sampled_from(LEAVES)), rack, free, strangers))
     if segments:
         size = draw(st.integers(2, 4))
-        most = draw(st.sampled_from([4, 12]))
-        return Case(tuple(machines), draw(st.integers(1, most // size)), size, tie, draw(st.integers(1, 2)))
+        max_members = draw(st.sampled_from([4, 12]))
+        return Case(tuple(machines), draw(st.integers(1, max_members // size)), size, tie, draw(st.integers(1, 2)))
     return Case(tuple(machines), draw(st.integers(2, draw(st.sampled_from([4, 12])))), 1, tie, draw(st.integers(1, 2)))
 
 
@@ -278,13 +283,15 @@ def test_a_flow_is_found_wherever_there_is_one(leaves: int, zones: int, data: st
     room = [data.draw(st.lists(number, min_size=zones, max_size=zones)) for _ in range(leaves)]
     demand = data.draw(st.lists(number, min_size=leaves, max_size=leaves))
     least = data.draw(st.lists(st.integers(0, 2), min_size=zones, max_size=zones))
-    most = [low + data.draw(number) for low in least]
-    found = flow_of(grid(room, zones), ints(demand), ZoneShare(ints(least), ints(most)))
+    upper = [low + data.draw(number) for low in least]
+    flow = flow_of(grid(room, zones), ints(demand), ZoneShare(ints(least), ints(upper)))
     ways = [
         way
         for way in product(*(_fill(count, here) for count, here in zip(demand, room, strict=True)))
-        if all(low <= sum(some) <= high for low, some, high in zip(least, zip(*way, strict=True), most, strict=True))
+        if all(
+            low <= sum(column) <= high for low, column, high in zip(least, zip(*way, strict=True), upper, strict=True)
+        )
     ]
-    assert (found is not None) == bool(ways)
-    if found is not None:
-        assert tuple(tuple(row) for row in found.tolist()) in ways
+    assert (flow is not None) == bool(ways)
+    if flow is not None:
+        assert tuple(tuple(row) for row in flow.tolist()) in ways

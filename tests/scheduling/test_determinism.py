@@ -45,7 +45,9 @@ def load_of(machines: list[Machine]) -> list[Pod]:
 
 def plain(said: list[Instruction]) -> list[object]:
     """Say the same without rows and generations, which tell how the engine came to know what it knows."""
-    return [_plain(one.decision) if isinstance(one, RecordDecision) else one for one in said]
+    return [
+        _plain(instruction.decision) if isinstance(instruction, RecordDecision) else instruction for instruction in said
+    ]
 
 
 def _plain(decision: Decision) -> Decision:
@@ -71,14 +73,14 @@ wishes = st.lists(
 def pods_of(wishes: list[dict[str, object]]) -> list[Pod]:
     pods = []
     for number, wish in enumerate(wishes):
-        told = {key: value for key, value in wish.items() if isinstance(value, str)}
+        annotations = {key: value for key, value in wish.items() if isinstance(value, str)}
         size = int(str(wish["size"]))
         if size > 1:
-            told |= {"gang-name": f"g{number}", "gang-size": str(size)}
+            annotations |= {"gang-name": f"g{number}", "gang-size": str(size)}
         for member in range(size):
             name = f"p{number}-{member}"
             gpus = int(str(wish["gpus"]))
-            pods.append(make_pod(name, uid=name, gpus=gpus, cpu="1", annotations=told, created=number))
+            pods.append(make_pod(name, uid=name, gpus=gpus, cpu="1", annotations=annotations, created=number))
     return pods
 
 

@@ -26,7 +26,7 @@ def taint(d: ExtendedDriver, node: str, *, device: int = 0, effect: str = "NoExe
 
 
 def evicted(said: list[Instruction]) -> list[str]:
-    return [one.pod.name for one in said if isinstance(one, EvictTainted)]
+    return [instruction.pod.name for instruction in said if isinstance(instruction, EvictTainted)]
 
 
 def placed(*names: str, nodes: int = 4, gpus: int = 8, namespace: str = "default") -> tuple[ExtendedDriver, list[Pod]]:

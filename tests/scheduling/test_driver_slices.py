@@ -33,10 +33,10 @@ CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 
 def driver(mode: str = "whole", *, nodes: int = 1, gpus: int = 4, d: DeviceDriver | None = None) -> DeviceDriver:
     """Return a driver of nodes with so many H100."""
-    found = fabric({"s1/l1": nodes}, gpus=0)
-    d = d or DeviceDriver(found, gpus=0)
+    cluster = fabric({"s1/l1": nodes}, gpus=0)
+    d = d or DeviceDriver(cluster, gpus=0)
     d.classes(*read_classes(classes()))
-    publish(d, [item for node in found for item in pool_of(node.metadata.name, mode, gpus)])
+    publish(d, [item for node in cluster for item in pool_of(node.metadata.name, mode, gpus)])
     return d
 
 

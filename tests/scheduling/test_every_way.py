@@ -45,14 +45,14 @@ def counted(
     for seed in seeds:
         try:
             case = drawn(seed, most_nodes, most_members)
-            found = compared(varied(case, seed) if more else case)
+            problem = compared(varied(case, seed) if more else case)
         except TooManyWaysError:
             counts["left out"] += 1
             continue
         counts["cases"] += 1
-        if found:
-            counts[found] += 1
-            different[seed] = found
+        if problem:
+            counts[problem] += 1
+            different[seed] = problem
     return counts, different
 
 
@@ -80,7 +80,7 @@ def test_a_member_that_avoids_others_is_seated_before_those_that_follow_it() -> 
     # Both kinds may only follow pods of their own; the one with its node to itself must come first, wherever it is.
     avoiding = Kind(1, 2, "web", near=((LEAF, "web"),), away=((HOST, "web"),))
     following = Kind(3, 1, "web", near=((HOST, "web"),))
-    machines = (Machine("s1/l1", ""), Machine("s1/l1", "", there=(Resident("web", "old"),)))
+    machines = (Machine("s1/l1", ""), Machine("s1/l1", "", residents=(Resident("web", "old"),)))
     for kinds in ((avoiding, following), (following, avoiding)):
         held = Case(machines, kinds).decided(Driver(config=PREFERRED))
         assert held is not None
@@ -90,8 +90,11 @@ def test_nodes_that_pods_there_close_to_other_members_are_taken_first() -> None:
     # Two members need a node without others of their gang and without what runs there as `db`: three nodes are so.
     avoiding = Kind(2, 1, "web", away=((HOST, "web"), (HOST, "db")))
     large = Kind(3, 2, "db")
-    free, closed = Machine("s1/l1", "", there=(Resident("other"),)), Machine("s1/l1", "", there=(Resident("db"),))
-    machines = (free, free, free, closed, replace(closed, there=(Resident("db"), Resident("other"))))
+    free, closed = (
+        Machine("s1/l1", "", residents=(Resident("other"),)),
+        Machine("s1/l1", "", residents=(Resident("db"),)),
+    )
+    machines = (free, free, free, closed, replace(closed, residents=(Resident("db"), Resident("other"))))
     held = Case(machines, (avoiding, large)).decided(Driver(config=PREFERRED))
     assert held is not None
     assert held[1][3:] == (1, 1)

@@ -43,15 +43,15 @@ class ExtendedMachine(DeviceMachine[ExtendedDriver]):
         self.d.unanswered = []
         self.d.step(1)
         unanswered, self.d.unanswered = self.d.unanswered, None
-        for one in unanswered:
-            for write in one.writes:
+        for instruction in unanswered:
+            for write in instruction.writes:
                 if isinstance(write, CreateClaim) and write.key not in self.d.claims:
                     claim = after(write, None)
                     claim.metadata.uid = f"uid-{len(self.d.claims)}-{self.d.now}"
                     self.d.put_claim(claim)
-                    if (pod := self.d.pods.get(one.pod.uid)) is not None:
+                    if (pod := self.d.pods.get(instruction.pod.uid)) is not None:
                         pod.status.extended_resource_claim_status = PodExtendedResourceClaimStatus(write.key[1])
-            self.d.engine.claims_written(one.pod.uid, [], "no answer", self.d.now)
+            self.d.engine.claims_written(instruction.pod.uid, [], "no answer", self.d.now)
         self.d.tell_again(*self.d.pods.values())
 
     @rule()

@@ -22,7 +22,10 @@ def test_an_unchanged_pod_gets_exact_devices() -> None:
     pod = make_pod("p", gpus=2)
     d.apply(pod)
     said = d.step()
-    assert [type(one) for one in said if isinstance(one, Bind | WriteClaims)] == [WriteClaims, Bind]
+    assert [type(instruction) for instruction in said if isinstance(instruction, Bind | WriteClaims)] == [
+        WriteClaims,
+        Bind,
+    ]
     (write,) = d.writes[0].writes
     assert isinstance(write, CreateClaim)
     assert write.key == ("default", extended_claim_name("p", pod.metadata.uid))
@@ -110,7 +113,11 @@ def test_a_bind_that_was_rejected_leaves_one_claim_of_the_next_node() -> None:
     d.settle(30)
     assert pod.spec.node_name
     assert {pool for pool, _ in d.allocated()} == {pod.spec.node_name}
-    assert [type(write) for one in d.writes for write in one.writes] == [CreateClaim, DeleteClaim, CreateClaim]
+    assert [type(write) for instruction in d.writes for write in instruction.writes] == [
+        CreateClaim,
+        DeleteClaim,
+        CreateClaim,
+    ]
 
 
 def test_a_gang_whose_claims_cannot_be_written_is_bound_nowhere() -> None:
@@ -136,7 +143,7 @@ def test_what_an_earlier_process_left_is_removed_before_the_pod_is_placed() -> N
     second.put_claim(left)
     pod.status.extended_resource_claim_status = None  # the earlier process ended before it wrote it
     second.run(pod)
-    assert [type(write) for one in second.writes for write in one.writes] == [DeleteClaim, CreateClaim]
+    assert [type(write) for instruction in second.writes for write in instruction.writes] == [DeleteClaim, CreateClaim]
     assert len(second.allocated()) == 8
     assert {pool for pool, _ in second.allocated()} == {pod.spec.node_name}
 
@@ -159,7 +166,11 @@ def test_a_claim_that_is_listed_after_its_pod_is_removed_too() -> None:
         pod.metadata.uid, [(write, after(write, None)) for write in early.writes], "", second.now
     )
     second.settle(6)
-    assert [type(write) for one in second.writes for write in one.writes] == [DeleteClaim, DeleteClaim, CreateClaim]
+    assert [type(write) for instruction in second.writes for write in instruction.writes] == [
+        DeleteClaim,
+        DeleteClaim,
+        CreateClaim,
+    ]
     assert pod.spec.node_name
 
 
@@ -206,7 +217,7 @@ def test_a_higher_priority_preempts_on_nodes_of_slices() -> None:
     high = make_pod("high", gpus=8, priority=10)
     d.apply(high)
     said = d.step()
-    assert [one.pod.uid for one in said if isinstance(one, Preempt)] == [low.metadata.uid]
+    assert [instruction.pod.uid for instruction in said if isinstance(instruction, Preempt)] == [low.metadata.uid]
 
 
 def test_a_driver_that_vanishes_takes_no_pod_with_it() -> None:
@@ -343,9 +354,9 @@ def test_what_is_taken_without_devices_is_reported_on_nodes_of_slices_too() -> N
 
 
 def test_a_pod_that_no_claim_can_describe_gets_a_node_that_offers_the_resource() -> None:
-    one = {"resources": {"limits": {NVIDIA: "1"}, "requests": {NVIDIA: "1"}}}
+    container = {"resources": {"limits": {NVIDIA: "1"}, "requests": {NVIDIA: "1"}}}
     pod = make_pod("p", gpus=0)
-    pod.spec.containers = [msgspec.convert({**one, "name": f"c{number}"}, Container) for number in range(40)]
+    pod.spec.containers = [msgspec.convert({**container, "name": f"c{number}"}, Container) for number in range(40)]
     d = ExtendedDriver([make_node("slices", "s1/l1", gpus=0)], gpus=64)
     d.run(pod)
     assert not d.where(pod)

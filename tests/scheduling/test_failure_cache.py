@@ -31,10 +31,10 @@ def counted(counts: list[str]) -> Iterator[None]:
     again = FailureCache.again
 
     def noted(self: FailureCache, workload: object, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
-        found = again(self, workload, now, clock)  # type: ignore[arg-type]
-        if found is not None:
+        instructions = again(self, workload, now, clock)  # type: ignore[arg-type]
+        if instructions is not None:
             counts.append(workload.id)  # type: ignore[attr-defined]
-        return found
+        return instructions
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FailureCache, "again", noted)
@@ -44,10 +44,10 @@ def counted(counts: list[str]) -> Iterator[None]:
 def comparable(said: list[Instruction]) -> list[Instruction]:
     """Return what was said, but for what charges for the time of an attempt leave in the counter of the state."""
     return [
-        replace(one, decision=msgspec.structs.replace(one.decision, generation=0))
-        if isinstance(one, RecordDecision)
-        else one
-        for one in said
+        replace(instruction, decision=msgspec.structs.replace(instruction.decision, generation=0))
+        if isinstance(instruction, RecordDecision)
+        else instruction
+        for instruction in said
     ]
 
 
@@ -59,44 +59,48 @@ def play(moves: Moves, *, preemption: bool) -> list[Instruction]:
     nodes = fabric({"s1/l1": 2, "s1/l2": 2, "s2/l3": 3})
     d = Driver(nodes, configured(SPEC % str(preemption).lower()))
     d.engine.budgets_known()
-    for number, (what, one, two, three) in enumerate(moves):
+    for number, (what, first, second, third) in enumerate(moves):
         bound = sorted((pod for pod in d.pods.values() if pod.spec.node_name), key=lambda pod: pod.metadata.name)
         waiting = sorted((pod for pod in d.pods.values() if not pod.spec.node_name), key=lambda pod: pod.metadata.name)
         if what == "come":
             name = f"job-{number}"
-            pods = gang(one, name=name, gpus=(2, 4, 8)[two]) if one > 1 else [make_pod(name, gpus=(1, 2, 8)[two])]
+            pods = (
+                gang(first, name=name, gpus=(2, 4, 8)[second])
+                if first > 1
+                else [make_pod(name, gpus=(1, 2, 8)[second])]
+            )
             for pod in pods:
                 pod.metadata.uid = f"uid-{pod.metadata.name}"
-                pod.metadata.namespace = f"team-{three % 2}"
+                pod.metadata.namespace = f"team-{third % 2}"
                 pod.metadata.creation_timestamp, pod.spec.restart_policy = timestamp(d.now), "Never"
-                pod.spec.priority = 10 * (three // 2)
-                if three % 3:
-                    pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{20 * three}s"
+                pod.spec.priority = 10 * (third // 2)
+                if third % 3:
+                    pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{20 * third}s"
             d.apply(*pods)
         elif what == "end" and bound:
-            pod = bound[one % len(bound)]
+            pod = bound[first % len(bound)]
             d.finish(pod)
             d.delete(pod)
         elif what == "delete" and waiting:
-            d.delete(waiting[one % len(waiting)])
+            d.delete(waiting[first % len(waiting)])
         elif what == "cordon":
-            node = nodes[one % len(nodes)]
+            node = nodes[first % len(nodes)]
             node.spec.unschedulable = not node.spec.unschedulable
             d.nodes(node)
         elif what == "refuse" and bound:
-            pod = bound[one % len(bound)]
+            pod = bound[first % len(bound)]
             d.finish(pod, "Failed", "OutOfcpu")
             d.delete(pod)
         elif what == "other":
             pod = make_pod(
                 f"other-{number}",
-                gpus=1 + one % 4,
+                gpus=1 + first % 4,
                 scheduler="another",
-                node=nodes[two].metadata.name,
+                node=nodes[second].metadata.name,
                 uid=f"uid-{number}",
             )
             d.apply(pod)
-        d.settle(3.0 * three)
+        d.settle(3.0 * third)
         for said in d.preempted():
             d.evict(*(pod for pod in list(d.pods.values()) if pod.metadata.name == said))
     return comparable(d.said)

@@ -83,11 +83,11 @@ class Line(RuleBasedStateMachine):
     def take(self, grows: int) -> None:
         expected = min(
             self.line.values(),
-            key=lambda one: (-one.priority, self.held.share(one.namespace), one.created, one.id),
+            key=lambda order: (-order.priority, self.held.share(order.namespace), order.created, order.id),
             default=None,
         )
-        found = self.turns.take(0)
-        assert found == (expected.id if expected else None)
+        taken = self.turns.take(0)
+        assert taken == (expected.id if expected else None)
         if expected:
             del self.line[expected.id]
             self.turns.tried(placed=True)
@@ -131,22 +131,22 @@ class Limited(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        able = [one for one in self.line.values() if self.tokens[one.namespace] >= 1]
-        expected = min(able, key=lambda one: (-one.priority, one.created), default=None)
-        found = self.turns.take(self.now)
-        assert found == (expected.id if expected else None)
+        able = [order for order in self.line.values() if self.tokens[order.namespace] >= 1]
+        expected = min(able, key=lambda order: (-order.priority, order.created), default=None)
+        taken = self.turns.take(self.now)
+        assert taken == (expected.id if expected else None)
         if expected:
             del self.line[expected.id]
             self.tokens[expected.namespace] -= 1
 
-    @precondition(lambda self: self.line and all(self.tokens[one.namespace] < 1 for one in self.line.values()))
+    @precondition(lambda self: self.line and all(self.tokens[order.namespace] < 1 for order in self.line.values()))
     @rule()
     def nobody_is_ready_until_what_is_due_is_due(self) -> None:
         assert self.turns.take(self.now) is None
         assert not self.turns.any_ready
         due = self.turns.next_due()
         assert due is not None
-        least = min(1 - self.tokens[one.namespace] for one in self.line.values())
+        least = min(1 - self.tokens[order.namespace] for order in self.line.values())
         assert due == self.now + least / self.RATE
 
 
@@ -155,11 +155,11 @@ TestLimited.settings = settings(max_examples=100, stateful_step_count=40, deadli
 
 
 def names(turns: FairWorkloadQueue, count: int, now: float = 0, *, placed: bool = True) -> list[str]:
-    found = []
+    ids = []
     for _ in range(count):
-        found.append(turns.take(now) or "")
+        ids.append(turns.take(now) or "")
         turns.tried(placed=placed)
-    return found
+    return ids
 
 
 def test_a_share_that_falls_is_noticed() -> None:
@@ -254,8 +254,8 @@ def test_attempts_without_a_place_do_not_keep_the_turn(others: int) -> None:
     for number in range(10_000):
         turns.put(Order(0, number, f"x{number}", f"a{number % others}"))
     turns.put(Order(0, 1e6, "b", "b"))
-    found = names(turns, MISSES_BEFORE_TURNS + others + 1, placed=False)
-    assert "b" in found
+    taken = names(turns, MISSES_BEFORE_TURNS + others + 1, placed=False)
+    assert "b" in taken
 
 
 def order_of_attempts(count: int, fits: Callable[[str, int], bool], operations: int = 0) -> list[str]:

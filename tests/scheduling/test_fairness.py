@@ -76,7 +76,7 @@ def test_the_order_is_that_of_a_list_sorted_anew_before_each_decision(
     d.step()
     expected = []
     while line:
-        first = min(line, key=lambda one: (one[0], share(held[one[1]]), one[2], one[3]))
+        first = min(line, key=lambda entry: (entry[0], share(held[entry[1]]), entry[2], entry[3]))
         line.remove(first)
         expected.append(first[3])
         hold(first[1], *first[4])

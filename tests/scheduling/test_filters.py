@@ -34,15 +34,15 @@ def of(spec: PodSpec, models: tuple[str, ...] = (), bandwidth: int = 0) -> PodCl
 
 
 def accepts(node: Node, cls: PodClass) -> bool:
-    there = world(node)
-    rows = np.array([there.nodes.row_of[node.metadata.name]], np.int64)
-    return bool(eligible(there.nodes, cls, rows)[0])
+    cluster = world(node)
+    rows = np.array([cluster.nodes.row_of[node.metadata.name]], np.int64)
+    return bool(eligible(cluster.nodes, cls, rows)[0])
 
 
 def accepted(nodes: Sequence[Node], cls: PodClass) -> list[str]:
-    there = world(*nodes)
-    rows = np.array(list(there.nodes.row_of.values()), np.int64)
-    return [there.nodes.names[row] for row in rows[eligible(there.nodes, cls, rows)]]
+    cluster = world(*nodes)
+    rows = np.array(list(cluster.nodes.row_of.values()), np.int64)
+    return [cluster.nodes.names[row] for row in rows[eligible(cluster.nodes, cls, rows)]]
 
 
 PLAIN = of(PodSpec())
@@ -196,11 +196,11 @@ def test_match_fields_name_nodes() -> None:
 
 def test_a_pinned_pod_follows_the_name_not_the_row() -> None:
     pinned = of(PodSpec(affinity=requires(term(fields=[where("metadata.name", "In", "b")]))))
-    there = world(make_node("a"), make_node("b"))
-    there.remove_node("b")
-    there.put_node(make_node("c"), 0)
-    rows = np.array(list(there.nodes.row_of.values()), np.int64)
-    assert not eligible(there.nodes, pinned, rows).any()
+    cluster = world(make_node("a"), make_node("b"))
+    cluster.remove_node("b")
+    cluster.put_node(make_node("c"), 0)
+    rows = np.array(list(cluster.nodes.row_of.values()), np.int64)
+    assert not eligible(cluster.nodes, pinned, rows).any()
 
 
 # ---------------------------------------------------------------- models, bandwidth
@@ -237,10 +237,10 @@ def test_preferred_terms_add_up() -> None:
         make_node("one", labels={"zone": "a"}),
         make_node("none"),
     ]
-    there = world(*nodes)
-    rows = np.array([there.nodes.row_of[name] for name in ("both", "one", "none")], np.int64)
+    cluster = world(*nodes)
+    rows = np.array([cluster.nodes.row_of[name] for name in ("both", "one", "none")], np.int64)
     cls = replace(PLAIN, affinity=wish)
-    assert preferred_nodes(there.nodes, cls, rows).tolist() == [13, 10, 0]
+    assert preferred_nodes(cluster.nodes, cls, rows).tolist() == [13, 10, 0]
 
 
 # ---------------------------------------------------------------- kept up to date
@@ -266,18 +266,18 @@ def test_what_is_kept_by_class_is_what_would_be_found_anew(
         of(PodSpec(affinity=requires(term(where("l", "NotIn", "1"))))),
         of(PodSpec(affinity=requires(term(fields=[where("metadata.name", "NotIn", "a")])))),
     ]
-    there = world()
-    views = Views(there.around)
+    cluster = world()
+    views = Views(cluster.around)
     for name, facts in steps:
         if facts is None:
-            there.remove_node(name)
+            cluster.remove_node(name)
         else:
-            told, spots, cordoned = facts
-            there.put_node(make_node(name, labels=told, taints=spots, unschedulable=cordoned), 0)
-        rows = np.arange(there.nodes.rows, dtype=np.int64)
+            node_labels, spots, cordoned = facts
+            cluster.put_node(make_node(name, labels=node_labels, taints=spots, unschedulable=cordoned), 0)
+        rows = np.arange(cluster.nodes.rows, dtype=np.int64)
         for cls in classes:
             view = views.get(cls)
-            assert np.array_equal(view.eligible, eligible(there.nodes, cls, rows))
+            assert np.array_equal(view.eligible, eligible(cluster.nodes, cls, rows))
             assert np.array_equal(view.fit > 0, view.eligible)
 
 

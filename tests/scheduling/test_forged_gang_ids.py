@@ -29,7 +29,7 @@ def test_a_pod_with_such_an_id_is_found_and_can_change() -> None:
     assert d.engine.workloads.of_pod(pod.metadata.uid)
     d.delete(pod)
     d.step(1)
-    assert all(pod.metadata.uid not in one.members for one in d.engine.workloads._by_id.values())
+    assert all(pod.metadata.uid not in workload.members for workload in d.engine.workloads._by_id.values())
 
 
 def test_nobody_elses_preemption_fails_by_it() -> None:

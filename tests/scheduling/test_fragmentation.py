@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.surveying.fragmentation import LargestGang, fragm
 
 
 def by_level(d: Driver, model: str = "") -> dict[str, LargestGang]:
-    return {one.level: one for one in fragmentation(d.engine.world).gangs if one.model == model}
+    return {largest.level: largest for largest in fragmentation(d.engine.world).gangs if largest.model == model}
 
 
 def hold(d: Driver, node: str, gpus: int, name: str = "", cpu: str = "100m") -> None:
@@ -21,13 +21,13 @@ def hold(d: Driver, node: str, gpus: int, name: str = "", cpu: str = "100m") -> 
 
 def test_an_empty_cluster_takes_what_it_has() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 3, "t/a": 1}))
-    found = by_level(d)
-    assert [(one.level, one.whole_gpus, "/".join(one.whole_path)) for one in found.values()] == [
+    gangs = by_level(d)
+    assert [(largest.level, largest.whole_gpus, "/".join(largest.whole_path)) for largest in gangs.values()] == [
         ("cluster", 48, ""),
         ("spine", 40, "s"),
         ("leaf", 24, "s/b"),
     ]
-    assert all(one.typical == 8 and one.gpus == one.whole_gpus for one in found.values())
+    assert all(largest.typical == 8 and largest.gpus == largest.whole_gpus for largest in gangs.values())
     assert fragmentation(d.engine.world).stranded == {"": 0}
 
 
@@ -47,15 +47,15 @@ def test_without_cpu_or_places_for_pods_all_that_is_free_is_stranded() -> None:
     d = Driver([make_node("a", "s/l", cpu="8"), make_node("b", "s/l", pods=1), make_node("c", "s/l")])
     hold(d, "a", 2, cpu="8")
     hold(d, "b", 2)
-    found = fragmentation(d.engine.world)
-    assert found.free == {"": 6 + 6 + 8}
-    assert found.stranded == {"": 12}
+    report = fragmentation(d.engine.world)
+    assert report.free == {"": 6 + 6 + 8}
+    assert report.stranded == {"": 12}
 
 
 def test_gpus_of_nodes_that_are_away_are_neither_free_nor_stranded() -> None:
     d = Driver([make_node("a", "s/l", ready=False), make_node("b", "s/l", unschedulable=True), make_node("c", "s/l")])
-    found = fragmentation(d.engine.world)
-    assert (found.free, found.stranded) == ({"": 8}, {"": 0})
+    report = fragmentation(d.engine.world)
+    assert (report.free, report.stranded) == ({"": 8}, {"": 0})
 
 
 def test_models_are_told_apart() -> None:
@@ -89,7 +89,7 @@ def torn(draw: st.DrawFn) -> Torn:
         for n in range(draw(st.integers(1, 6)))
     ]
     held = [(node.metadata.name, draw(st.integers(0, 4))) for node in nodes]
-    return nodes, [one for one in held if one[1]]
+    return nodes, [holding for holding in held if holding[1]]
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -105,23 +105,23 @@ def test_as_many_members_are_placed_in_the_best_domain_and_not_one_more(
             hold(d, node, gpus)
         return d
 
-    for level, one in by_level(cluster()).items():
-        for gpus, most in ((4, one.whole_nodes), (one.typical, one.members)):
+    for level, largest in by_level(cluster()).items():
+        for gpus, expected in ((4, largest.whole_nodes), (largest.typical, largest.members)):
             domains = Counter(path(node, level) for node in nodes)
             best = max(_fits(cluster(), level, domain, gpus, len(nodes) * 4) for domain in domains)
-            assert best == most
+            assert best == expected
 
 
 def path(node: Node, level: str) -> str:
-    told = [node.metadata.labels.get(f"topology.scheduler/{name}", "") for name in ("spine", "leaf")]
-    return "/".join(told[: {"cluster": 0, "spine": 1, "leaf": 2}[level]])
+    labels = [node.metadata.labels.get(f"topology.scheduler/{name}", "") for name in ("spine", "leaf")]
+    return "/".join(labels[: {"cluster": 0, "spine": 1, "leaf": 2}[level]])
 
 
-def _fits(d: Driver, level: str, domain: str, gpus: int, most: int) -> int:
+def _fits(d: Driver, level: str, domain: str, gpus: int, max_pods: int) -> int:
     """How many single pods a real engine places there, one after the other."""
     selector = dict(zip(("spine", "leaf"), domain.split("/"), strict=False)) if domain else {}
     placed = 0
-    for number in range(most):
+    for number in range(max_pods):
         pod = make_pod(f"p{number}", gpus=gpus, cpu="100m", memory="1Mi")
         pod.spec.node_selector = {f"topology.scheduler/{name}": value for name, value in selector.items()}
         placed += len(d.run(pod))

@@ -408,10 +408,10 @@ def test_while_all_members_end_the_next_ones_are_placed_all_or_none(early: bool)
     pods, late = [named(number, 3) for number in range(3)], [named(number, 3) for number in (10, 11, 12)]
     d.run(*pods)
 
-    def end(*some: Pod) -> None:
-        for pod in some:
+    def end(*ending: Pod) -> None:
+        for pod in ending:
             pod.metadata.deletion_timestamp = timestamp(d.now)
-        d.apply(*some)
+        d.apply(*ending)
 
     if early:
         end(*pods[:2])
@@ -572,9 +572,9 @@ def test_stages_follow_what_happens() -> None:
     d.apply(pod)
 
     def stage() -> Stage:
-        found = d.engine.workloads.of_pod(pod.metadata.uid)
-        assert found is not None
-        return found[1].stage
+        entry = d.engine.workloads.of_pod(pod.metadata.uid)
+        assert entry is not None
+        return entry[1].stage
 
     assert stage() is Stage.PENDING
     d.step()

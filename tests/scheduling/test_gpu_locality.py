@@ -26,21 +26,21 @@ MI300X = "AMD-Instinct-MI300X-OAM"
 
 
 def node(name: str, model: str, gpus: int = 8, **labels: str) -> Node:
-    told = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
-    return make_node(name, "s1/l1", gpus=gpus, model=model, labels=told)
+    node_labels = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
+    return make_node(name, "s1/l1", gpus=gpus, model=model, labels=node_labels)
 
 
 def pod(name: str, gpus: int = 2, **asks: str) -> Pod:
     return make_pod(name, gpus=gpus, annotations={key.replace("_", "-"): value for key, value in asks.items()})
 
 
-def why(d: Driver, one: Pod) -> str:
+def why(d: Driver, pending: Pod) -> str:
     """Return the last message on a pod that stays pending."""
-    d.apply(one)
+    d.apply(pending)
     d.settle()
     d.settle(30)
-    assert not one.spec.node_name
-    return d.told(one, Reason.FAILED_SCHEDULING)[-1]
+    assert not pending.spec.node_name
+    return d.told(pending, Reason.FAILED_SCHEDULING)[-1]
 
 
 # ---------------------------------------------------------------- filters
@@ -181,7 +181,7 @@ def test_each_pod_of_a_gang_gets_linked_gpus() -> None:
     asks = {"gpu_locality": "nvlink", "gang_name": "g", "gang_size": "4"}
     gang = [pod(f"g-{number}", 4, **asks) for number in range(4)]
     assert sorted(d.run(*gang).values()) == ["a", "a", "c", "c"]
-    chosen = [(one.spec.node_name, one.metadata.annotations[PREDICTED_GPUS]) for one in gang]
+    chosen = [(member.spec.node_name, member.metadata.annotations[PREDICTED_GPUS]) for member in gang]
     assert len(set(chosen)) == 4
     for name in ("a", "c"):
         indexes = [index for where, text in chosen if where == name for index in text.split(",")]
@@ -226,8 +226,8 @@ def test_a_remedy_names_the_annotation(annotation: str, value: str, shown: str) 
     asks = pod("p", 4, **{annotation: value})
     why(d, asks)
     d.explain(60)
-    (told,) = [text for text in d.told(asks) if "What would help" in text]
-    assert f"(1) do without topology.scheduler/{shown}" in told
+    (message,) = [text for text in d.told(asks) if "What would help" in text]
+    assert f"(1) do without topology.scheduler/{shown}" in message
 
 
 @pytest.mark.parametrize(("asks", "victims"), [({"gpu_locality": "nvlink"}, 0), ({"gpu_memory": "16Gi"}, 2)])
@@ -339,8 +339,8 @@ def test_what_labels_say_of_mig_is_in_the_message(own: bool) -> None:
 
     assert "MIG devices as a resource; by their labels no nodes are MIG-capable" in message({capable: "false"}, {})
     assert "MIG-capable" not in message({}), "no label says anything"
-    some = message({capable: "true", config: "all-disabled"}, {capable: "false"})
-    assert "as a resource; the nodes' MIG configurations are all-disabled; by their labels some nodes are" in some
+    text = message({capable: "true", config: "all-disabled"}, {capable: "false"})
+    assert "as a resource; the nodes' MIG configurations are all-disabled; by their labels some nodes are" in text
     split = mig("mixed")
     split.metadata.labels |= {capable: "true", config: "all-1g.10gb"}
     other = why(Driver([split]), pod("q", 1, mig_profile="2g.20gb"))

@@ -25,12 +25,12 @@ VOLCANO_MIN = {"scheduling.volcano.sh/group-min-member": "9"}
 
 
 def served(*groups: PodGroup, apis: Sequence[GroupApi] = tuple(GroupApi)) -> Groups:
-    found = Groups({LEAF: "leaf", "topology.scheduler/spine": "spine"})
+    registry = Groups({LEAF: "leaf", "topology.scheduler/spine": "spine"})
     for api in apis:
-        found.serve(api, Serving.LISTED, 0)
+        registry.serve(api, Serving.LISTED, 0)
     for group in groups:
-        found.put(group)
-    return found
+        registry.put(group)
+    return registry
 
 
 def understood(pod: Pod, groups: Groups, *owners: Owner) -> Understood:
@@ -70,9 +70,9 @@ def pod_with(*rules: int) -> Pod:
     labels: dict[str, str] = {}
     pod = make_pod("p", owner=controlled_by("Job", "job"))
     for number in rules:
-        _, more, told, group, _ = RULES[number]
-        annotations |= more
-        labels |= told
+        _, more_annotations, more_labels, group, _ = RULES[number]
+        annotations |= more_annotations
+        labels |= more_labels
         if group is not None:
             in_group(pod, group[1], group[0])
     plain = make_pod("p", annotations=annotations, labels=labels)
@@ -83,10 +83,10 @@ def pod_with(*rules: int) -> Pod:
 
 @pytest.mark.parametrize("number", range(len(RULES)), ids=[rule[0] for rule in RULES])
 def test_each_rule_alone(number: int) -> None:
-    found = understood(pod_with(number), ALL, JOB)
-    assert short(found.workload) == RULES[number][-1]
-    assert not found.member.problem
-    assert not found.warnings, "the Job rule is what holds where nobody said anything: it contradicts nobody"
+    reading = understood(pod_with(number), ALL, JOB)
+    assert short(reading.workload) == RULES[number][-1]
+    assert not reading.member.problem
+    assert not reading.warnings, "the Job rule is what holds where nobody said anything: it contradicts nobody"
 
 
 PAIRS = [(high, low) for high in range(len(RULES) - 1) for low in range(high + 1, len(RULES) - 1)]
@@ -94,13 +94,13 @@ PAIRS = [(high, low) for high in range(len(RULES) - 1) for low in range(high + 1
 
 @pytest.mark.parametrize(("high", "low"), PAIRS, ids=[f"{RULES[a][0]} over {RULES[b][0]}" for a, b in PAIRS])
 def test_of_two_the_higher_holds_and_a_contradiction_is_a_warning(high: int, low: int) -> None:
-    found = understood(pod_with(high, low), ALL, JOB)
+    reading = understood(pod_with(high, low), ALL, JOB)
     if (high, low) == (0, 1):
-        assert short(found.workload) == ("crew", 2), "one annotation each of one pair"
+        assert short(reading.workload) == ("crew", 2), "one annotation each of one pair"
         return
-    assert short(found.workload) == RULES[high][-1]
-    warnings = [text for reason, text in found.warnings if reason is Reason.GROUP_CONFLICT]
-    assert len(warnings) == 1 == len(found.warnings), found.warnings
+    assert short(reading.workload) == RULES[high][-1]
+    warnings = [text for reason, text in reading.warnings if reason is Reason.GROUP_CONFLICT]
+    assert len(warnings) == 1 == len(reading.warnings), reading.warnings
     assert "says otherwise and is not followed" in warnings[0]
 
 
@@ -108,17 +108,17 @@ def test_of_two_the_higher_holds_and_a_contradiction_is_a_warning(high: int, low
 def test_gang_false_is_above_all_and_contradicts_what_names_a_group(number: int) -> None:
     pod = pod_with(number)
     pod.metadata.annotations["topology.scheduler/gang"] = "false"
-    found = understood(pod, ALL, JOB)
-    assert short(found.workload) == ("", 1)
-    assert bool(found.warnings) == (RULES[number][0] != "lws"), "labels of a controller are nobody's wish"
+    reading = understood(pod, ALL, JOB)
+    assert short(reading.workload) == ("", 1)
+    assert bool(reading.warnings) == (RULES[number][0] != "lws"), "labels of a controller are nobody's wish"
 
 
 def test_those_that_agree_are_not_told_of() -> None:
     pod = in_group(pod_with(9), "native")
     groups = served(make_group("native", 8))
-    found = understood(pod, groups, JOB)
-    assert short(found.workload) == ("native", 8)
-    assert not found.warnings, "a controller makes a PodGroup of the size it promises"
+    reading = understood(pod, groups, JOB)
+    assert short(reading.workload) == ("native", 8)
+    assert not reading.warnings, "a controller makes a PodGroup of the size it promises"
     pod = in_group(make_pod("p", annotations={"gang-name": "native", "gang-size": "8"}), "native")
     assert not understood(pod, groups).warnings
 
@@ -128,12 +128,17 @@ def test_those_that_agree_are_not_told_of() -> None:
 
 def test_what_a_native_group_says() -> None:
     group = make_group("g", 4, priority=7, key=LEAF, spec={"disruptionMode": "PodGroup"})
-    found = understood(in_group(make_pod("p", priority=1), "g"), served(group)).workload
-    assert (found.gang, found.size, found.level, found.disruption_mode) == (True, 4, "leaf", Disruption.GANG)
-    assert found.disruption_mode == "gang"
-    assert found.id == "default/podgroups.scheduling.k8s.io/g"
-    found.members["p"] = understood(make_pod("p", priority=1), served()).member
-    assert found.priority == 7
+    workload = understood(in_group(make_pod("p", priority=1), "g"), served(group)).workload
+    assert (workload.gang, workload.size, workload.level, workload.disruption_mode) == (
+        True,
+        4,
+        "leaf",
+        Disruption.GANG,
+    )
+    assert workload.disruption_mode == "gang"
+    assert workload.id == "default/podgroups.scheduling.k8s.io/g"
+    workload.members["p"] = understood(make_pod("p", priority=1), served()).member
+    assert workload.priority == 7
 
 
 @pytest.mark.parametrize(
@@ -146,10 +151,10 @@ def test_disruption_modes(mode: object, read: str) -> None:
 
 def test_a_basic_group_is_no_gang() -> None:
     group = make_group("g", spec={"schedulingPolicy": {"basic": {}}})
-    found = understood(in_group(make_pod("p"), "g"), served(group))
-    assert not found.workload.gang
-    assert not found.member.problem
-    assert not found.workload.awaits
+    reading = understood(in_group(make_pod("p"), "g"), served(group))
+    assert not reading.workload.gang
+    assert not reading.member.problem
+    assert not reading.workload.awaits
 
 
 def test_a_group_of_one_is_a_single_pod_unless_the_others_must_be_near() -> None:
@@ -161,9 +166,9 @@ def test_a_group_of_one_is_a_single_pod_unless_the_others_must_be_near() -> None
 
 @pytest.mark.parametrize("api", list(GroupApi))
 def test_a_group_that_does_not_exist_is_waited_for(api: GroupApi) -> None:
-    found = understood(in_group(make_pod("p"), "g", api), served())
-    assert found.workload.awaits == f"PodGroup default/g of {api} does not exist"
-    assert not found.member.problem
+    reading = understood(in_group(make_pod("p"), "g", api), served())
+    assert reading.workload.awaits == f"PodGroup default/g of {api} does not exist"
+    assert not reading.member.problem
 
 
 @pytest.mark.parametrize("api", list(GroupApi))
@@ -178,14 +183,14 @@ def test_one_of_another_namespace_is_never_joined(api: GroupApi) -> None:
 @pytest.mark.parametrize("api", [GroupApi.PLUGINS, GroupApi.SIGS, GroupApi.VOLCANO])
 def test_an_api_that_is_not_served_is_passed_over_with_a_word_to_whom_it_surprises(api: GroupApi) -> None:
     none = served(apis=())
-    found = understood(in_group(make_pod("p"), "g", api), none)
-    assert not found.workload.gang
-    assert [reason for reason, _ in found.warnings] == [Reason.GROUP_IGNORED]
-    assert "does not serve" in found.warnings[0][1]
+    reading = understood(in_group(make_pod("p"), "g", api), none)
+    assert not reading.workload.gang
+    assert [reason for reason, _ in reading.warnings] == [Reason.GROUP_IGNORED]
+    assert "does not serve" in reading.warnings[0][1]
     pod = in_group(make_pod("p", owner=controlled_by("Job", "job")), "g", api)
-    found = understood(pod, none, JOB)
-    assert short(found.workload) == ("job", 10), "the next rule applies"
-    assert not found.warnings
+    reading = understood(pod, none, JOB)
+    assert short(reading.workload) == ("job", 10), "the next rule applies"
+    assert not reading.warnings
 
 
 @pytest.mark.parametrize("api", [GroupApi.PLUGINS, GroupApi.SIGS, GroupApi.VOLCANO])
@@ -209,9 +214,9 @@ def test_a_group_of_an_api_that_was_served_is_waited_for(api: GroupApi) -> None:
     groups.drop(group.key)
     groups.serve(api, Serving.ABSENT, 0)
     pod = in_group(make_pod("p", owner=controlled_by("Job", "job")), "g", api)
-    found = understood(pod, groups, JOB).workload
-    assert found.id == group.key.id and found.gang
-    assert "does not serve any more; install its CustomResourceDefinition again, or remove" in found.awaits
+    workload = understood(pod, groups, JOB).workload
+    assert workload.id == group.key.id and workload.gang
+    assert "does not serve any more; install its CustomResourceDefinition again, or remove" in workload.awaits
     sized = in_group(make_pod("p", annotations=VOLCANO_MIN), "g", api)
     if api is GroupApi.VOLCANO:
         assert short(understood(sized, groups).workload) == ("g", 9), "its size stands on the pod"
@@ -237,9 +242,9 @@ def test_volcano_without_its_api_has_the_size_on_the_pod() -> None:
 
 
 def test_a_native_group_of_an_api_that_is_not_served_is_refused() -> None:
-    found = understood(in_group(make_pod("p"), "g"), served(apis=()))
-    assert "spec.schedulingGroup.podGroupName names PodGroup default/g" in found.member.problem
-    assert "does not serve" in found.member.problem
+    reading = understood(in_group(make_pod("p"), "g"), served(apis=()))
+    assert "spec.schedulingGroup.podGroupName names PodGroup default/g" in reading.member.problem
+    assert "does not serve" in reading.member.problem
 
 
 def test_an_answer_older_than_the_pod_is_not_believed() -> None:
@@ -308,9 +313,9 @@ def test_controllers_that_promise_no_size_make_no_gang_unless_it_is_written(kind
     ],
 )
 def test_fields_that_make_no_sense_are_refused_by_name(group: PodGroup, named: str) -> None:
-    found = understood(in_group(make_pod("p"), "g"), served(group))
-    assert "PodGroup default/g of scheduling.k8s.io" in found.member.problem
-    assert named in found.member.problem
+    reading = understood(in_group(make_pod("p"), "g"), served(group))
+    assert "PodGroup default/g of scheduling.k8s.io" in reading.member.problem
+    assert named in reading.member.problem
 
 
 @pytest.mark.parametrize(
@@ -325,14 +330,14 @@ def test_fields_that_make_no_sense_are_refused_by_name(group: PodGroup, named: s
 )
 def test_fields_of_volcano_that_make_no_sense(spec: Mapping[str, object], named: str) -> None:
     group = make_group("g", 2, api=GroupApi.VOLCANO, spec=spec)
-    found = understood(in_group(make_pod("p"), "g", GroupApi.VOLCANO), served(group))
-    assert named in found.member.problem
+    reading = understood(in_group(make_pod("p"), "g", GroupApi.VOLCANO), served(group))
+    assert named in reading.member.problem
 
 
-@pytest.mark.parametrize(("told", "tiers"), [({}, 0), ({"mode": "soft", "highestTierAllowed": 1}, 0),
+@pytest.mark.parametrize(("network_topology", "tiers"), [({}, 0), ({"mode": "soft", "highestTierAllowed": 1}, 0),
                                              ({"highestTierAllowed": 2}, 2), ({"mode": "hard"}, 0)])  # fmt: skip
-def test_tiers_of_volcano(told: Mapping[str, object], tiers: int) -> None:
-    group = make_group("g", 2, api=GroupApi.VOLCANO, spec={"networkTopology": told})
+def test_tiers_of_volcano(network_topology: Mapping[str, object], tiers: int) -> None:
+    group = make_group("g", 2, api=GroupApi.VOLCANO, spec={"networkTopology": network_topology})
     assert understood(in_group(make_pod("p"), "g", GroupApi.VOLCANO), served(group)).workload.tiers == tiers
 
 
@@ -343,11 +348,11 @@ def test_sizes_on_pods_that_make_no_sense(size: str) -> None:
 
 
 def test_a_name_without_a_size_is_told() -> None:
-    found = understood(make_pod("p", labels=KUEUE), ALL)
-    assert not found.workload.gang
-    assert found.warnings[0][0] is Reason.GROUP_IGNORED
-    assert "kueue.x-k8s.io/pod-group-total-count is missing" in found.warnings[0][1]
-    assert found.member.doubt, "a gang of unknown size: nothing is evicted for its pods"
+    reading = understood(make_pod("p", labels=KUEUE), ALL)
+    assert not reading.workload.gang
+    assert reading.warnings[0][0] is Reason.GROUP_IGNORED
+    assert "kueue.x-k8s.io/pod-group-total-count is missing" in reading.warnings[0][1]
+    assert reading.member.doubt, "a gang of unknown size: nothing is evicted for its pods"
 
 
 def test_a_group_without_a_name() -> None:

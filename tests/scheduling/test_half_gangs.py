@@ -565,13 +565,13 @@ def test_a_replacement_that_is_listed_before_the_others_does_not_part_a_gang(ste
     assert d.evicted() == []
 
 
-def successor(there: list[Pod], restarted: list[Pod]) -> Driver:
+def successor(existing: list[Pod], restarted: list[Pod]) -> Driver:
     """Return a successor that finds all this, and no room for the rest of what was restarted; it takes its time."""
     d = Driver(fabric({"s1/l1": 8}))
-    taken = {pod.spec.node_name for pod in (*there, *restarted)}
+    taken = {pod.spec.node_name for pod in (*existing, *restarted)}
     free = sorted({f"s1-l1-{number}" for number in range(1, 9)} - taken)
     d.apply(*(make_pod(f"o-{node}", gpus=8, scheduler="other", node=node) for node in free))
-    d.apply(*there, *restarted)
+    d.apply(*existing, *restarted)
     for _ in range(10):
         d.step(1)
     return d
@@ -643,8 +643,8 @@ def test_members_that_are_deleted_at_once_do_not_mark_one_another() -> None:
     assert 0 < len(marked) <= 3 and marked <= {pod.metadata.name for pod in pods[:8]}
 
 
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_complete_gang_that_is_lost_while_one_replacement_is_being_bound_does_not_stay_half(gone: bool) -> None:
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_complete_gang_that_is_lost_while_one_replacement_is_being_bound_does_not_stay_half(deleted: bool) -> None:
     d = Driver(fabric({"s1/l1": 6}))
     pods = gang(4)
     d.run(*pods)
@@ -658,7 +658,7 @@ def test_a_complete_gang_that_is_lost_while_one_replacement_is_being_bound_does_
     for pod in pods[1:]:
         pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(630), 600
     d.apply(*pods[1:])
-    if gone:
+    if deleted:
         d.delete(*pods[1:])
     seat = d.flight[stead[0].metadata.uid].node
     nodes = {f"s1-l1-{n}" for n in range(1, 7)} - {seat, *(p.spec.node_name for p in d.pods.values())}

@@ -36,9 +36,9 @@ def mixed(
 
 
 def by_group(small: Small, ask: PlacementQuery) -> list[list[str]]:
-    found = small.plan(ask)
-    assert isinstance(found, Placement), found
-    return [[small.world.nodes.names[row] for row in rows] for rows in found.rows]
+    placement = small.plan(ask)
+    assert isinstance(placement, Placement), placement
+    return [[small.world.nodes.names[row] for row in rows] for rows in placement.rows]
 
 
 LAUNCHER = pods(0, cpu=1000)
@@ -55,9 +55,9 @@ def test_a_launcher_stands_in_the_leaf_of_its_workers() -> None:
 
 def test_the_rule_counts_all_members() -> None:
     small = Small(grid(1, 3, 2))
-    found = small.plan(mixed([(WORKER, 3), (pods(4), 2)]))
-    assert isinstance(found, Placement)
-    assert found.rule.leaves == len(found.leaves) == 2
+    placement = small.plan(mixed([(WORKER, 3), (pods(4), 2)]))
+    assert isinstance(placement, Placement)
+    assert placement.rule.leaves == len(placement.leaves) == 2
 
 
 def test_it_waits_for_its_leaves_and_takes_more_only_where_it_may() -> None:
@@ -66,15 +66,15 @@ def test_it_waits_for_its_leaves_and_takes_more_only_where_it_may() -> None:
         small.hold(f"s1l{leaf}n1", gpus=8)
     groups = [(WORKER, 1), (pods(4), 2)]
     assert isinstance(small.plan(mixed(groups)), PlacementFailure)
-    found = small.plan(mixed(groups, required=False))
-    assert isinstance(found, Placement)
-    assert len(found.leaves) == 2
+    placement = small.plan(mixed(groups, required=False))
+    assert isinstance(placement, Placement)
+    assert len(placement.leaves) == 2
 
 
 def test_larger_than_the_cluster() -> None:
-    found = Small(grid(1, 2, 2)).plan(mixed([(WORKER, 4), (pods(1), 1)]))
-    assert isinstance(found, PlacementFailure)
-    assert "larger than the cluster" in found.sentence
+    failure = Small(grid(1, 2, 2)).plan(mixed([(WORKER, 4), (pods(1), 1)]))
+    assert isinstance(failure, PlacementFailure)
+    assert "larger than the cluster" in failure.sentence
 
 
 def test_a_cluster_without_nodes_holds_nothing() -> None:
@@ -129,16 +129,16 @@ def test_all_members_are_placed_within_the_rules_or_none_is(
     max_nodes, max_gpus = limits
     small = small_of(machines, Want(1, 1, max_nodes=max_nodes, max_gpus=max_gpus))
     ask = mixed(groups, required=required, any_model=any_model)
-    found = small.plan(ask)
+    outcome = small.plan(ask)
     layout = small.world.layout
-    if isinstance(found, PlacementFailure):
+    if isinstance(outcome, PlacementFailure):
         event("no place")
         return
     event("placed")
-    assert [len(rows) for rows in found.rows] == [count for _, count in groups]
-    assert check(small.world.around, layout, ask, found, SizeRuleLimits(ask.enforcement, max_nodes, max_gpus)) == ""
+    assert [len(rows) for rows in outcome.rows] == [count for _, count in groups]
+    assert check(small.world.around, layout, ask, outcome, SizeRuleLimits(ask.enforcement, max_nodes, max_gpus)) == ""
     used: defaultdict[str, list[PodClass]] = defaultdict(list)
-    for (cls, _), rows in zip(groups, found.rows, strict=True):
+    for (cls, _), rows in zip(groups, outcome.rows, strict=True):
         for row in rows:
             used[small.world.nodes.names[row]].append(cls)
     by_name = {machine.name: machine for machine in machines}
@@ -155,8 +155,8 @@ def test_all_members_are_placed_within_the_rules_or_none_is(
         assert not max_gpus or sum(cls.gpus for name in names for cls in used[name]) <= max_gpus
     leaves = {by_name[name].place for name in used}
     if required:
-        assert len(leaves) <= found.rule.leaves
-        assert len({leaf[: found.rule.depth] for leaf in leaves}) == 1
+        assert len(leaves) <= outcome.rule.leaves
+        assert len({leaf[: outcome.rule.depth] for leaf in leaves}) == 1
 
 
 # ---------------------------------------------------------------- against every way to place them
@@ -191,8 +191,8 @@ def test_on_an_empty_cluster_it_is_placed_or_too_large(machines: list[Machine], 
     small = small_of(
         [Machine(m.name, m.place, m.gpus, m.cpu, model=m.model, usable=m.usable) for m in machines], Want(1, 1)
     )
-    found = small.plan(mixed(groups))
-    assert isinstance(found, Placement) or "larger than the cluster" in found.sentence
+    outcome = small.plan(mixed(groups))
+    assert isinstance(outcome, Placement) or "larger than the cluster" in outcome.sentence
 
 
 def test_strategies_do_not_keep_it_from_being_placed() -> None:

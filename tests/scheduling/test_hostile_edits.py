@@ -240,7 +240,9 @@ def test_a_deletion_that_raises_ends_nothing_else(monkeypatch: pytest.MonkeyPatc
     other = make_pod("other", gpus=1)
     d.run(other)
     assert d.where(other) == {"other": "s1-l1-1"}
-    assert any(isinstance(one, LogWarning) and "KeyError: 'any'" in one.message for one in d.said)
+    assert any(
+        isinstance(instruction, LogWarning) and "KeyError: 'any'" in instruction.message for instruction in d.said
+    )
 
 
 @pytest.mark.unrecorded

@@ -82,14 +82,16 @@ TERMS = st.builds(
 )
 @settings(max_examples=60)
 def test_terms_of_one_key_are_summed_as_each_alone(
-    there: list[tuple[int, str, list[CountedTerm]]], apart: list[CountedTerm], near: list[tuple[int, CountedTerm]]
+    running_pods: list[tuple[int, str, list[CountedTerm]]],
+    apart: list[CountedTerm],
+    near: list[tuple[int, CountedTerm]],
 ) -> None:
     d = Driver([make_node(f"n{n}", "s1/l1", labels={HOST: f"n{n}", "zone": f"z{n % 2}"}) for n in range(6)])
     around = d.engine.world.around
     rows = np.array([around.nodes.row_of[f"n{n}"] for n in range(6)], np.int64)
-    for at, value, repels in there:
-        one = around.pod_index.profile("default", {"app": value}, repels=tuple(repels))
-        around.pod_index.change(int(rows[at]), one, 1)
+    for at, value, repels in running_pods:
+        profile = around.pod_index.profile("default", {"app": value}, repels=tuple(repels))
+        around.pod_index.change(int(rows[at]), profile, 1)
     cls = PodClass((), constraints=Constraints("default", anti_affinity=tuple(apart)))
     cls = around.seen_by(cls, around.pod_index.profile("default", {"app": "a"}))
     assert open_rows(around, cls, rows).tolist() == open_rows(around.remembering(), cls, rows).tolist()
@@ -101,7 +103,7 @@ def test_terms_of_one_key_are_summed_as_each_alone(
                 weight
                 * sum(
                     value in term.selector.clauses[0].values and same(term.topology_key, node, at)
-                    for at, value, _ in there
+                    for at, value, _ in running_pods
                 )
                 for weight, term in preferences
             )
@@ -114,13 +116,13 @@ def test_terms_of_one_key_are_summed_as_each_alone(
     zeros = np.zeros(around.nodes.rows, np.int64)
     usable = np.zeros(around.nodes.rows, np.bool_)
     usable[rows] = True
-    found = liking(around, PodClass((), preferences=PodPreferences("default", near=tuple(near))), zeros, zeros, usable)[
-        rows
-    ]
+    scores = liking(
+        around, PodClass((), preferences=PodPreferences("default", near=tuple(near))), zeros, zeros, usable
+    )[rows]
     without = liking(around, PodClass(()), zeros, zeros, usable)[rows]
     wanted = np.array(liked(near))
     scaled = 100 * (wanted - wanted.min()) // max(1, int(wanted.max() - wanted.min()))
-    assert (found - without).tolist() == (2 * scaled if near else 0 * scaled).tolist()
+    assert (scores - without).tolist() == (2 * scaled if near else 0 * scaled).tolist()
 
 
 # ---------------------------------------------------------------- what is charged
@@ -129,7 +131,7 @@ def test_terms_of_one_key_are_summed_as_each_alone(
 def of_many_terms(name: str, members: int, classes: int) -> list[Pod]:
     """Return a gang of several classes, each with as many terms of each kind as are read."""
     annotations = {"gang-name": name, "gang-size": str(members)}
-    found = []
+    pods = []
     for n in range(members):
         pod = make_pod(
             f"{name}-{n}", gpus=1, cpu=f"{100 + n % classes}m", annotations=annotations, labels={"app": f"a{n}"}
@@ -140,8 +142,8 @@ def of_many_terms(name: str, members: int, classes: int) -> list[Pod]:
         ]
         weighted = [WeightedPodAffinityTerm(1 + k, term) for k, term in enumerate(terms)]
         pod.spec.affinity = Affinity(None, PodAffinity([], weighted), PodAffinity(terms, weighted))
-        found.append(pod)
-    return found
+        pods.append(pod)
+    return pods
 
 
 def of_many_spreads(name: str, members: int) -> list[Pod]:

@@ -77,7 +77,7 @@ def test_a_victim_with_centuries_to_end_is_waited_for_ten_minutes() -> None:
     high = urgent_pod()
     d.run(high)
     assert d.preempted() == ["low"]
-    d.evict(low, gone=False)
+    d.evict(low, vanish=False)
     going(d, low, CENTURIES)
     d.step(LONGEST_WAIT_SECONDS + SLACK_SECONDS - 1)
     assert d.preempted() == ["low"]
@@ -107,7 +107,7 @@ def test_a_new_leader_waits_for_a_victim_as_long_as_its_predecessor_would_have()
     low.spec.termination_grace_period_seconds = int(grace)
     before.apply(low)
     before.run(urgent_pod())
-    before.evict(low, gone=False)
+    before.evict(low, vanish=False)
     going(before, low, grace, int(grace))
     before.step(100)
     before.step(LONGEST_WAIT_SECONDS)

@@ -132,8 +132,8 @@ def test_no_more_pods_than_may_be_moved() -> None:
     d = repair_driver({"s1/l1": 2, "s1/l2": 2})
     run_on(d, *[replicated_pod(f"p-{n}", 1) for n in range(4)], on=["s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
-    assert plan_moves(d, pods, most=1) is None
-    found = moves_by_pod(d, plan_moves(d, pods, most=2))
+    assert plan_moves(d, pods, max_moves=1) is None
+    found = moves_by_pod(d, plan_moves(d, pods, max_moves=2))
     assert found is not None
     assert len(found) == 2
 

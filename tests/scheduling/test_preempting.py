@@ -181,7 +181,7 @@ def test_the_room_is_kept_from_equal_and_lower_priorities_only() -> None:
     high, later, higher = urgent_pod(), urgent_pod("later"), urgent_pod("higher", 20)
     d.apply(high)
     d.step()
-    d.evict(low, gone=False)
+    d.evict(low, vanish=False)
     d.apply(later, make_pod("lower", gpus=8))
     d.step()
     d.delete(low)
@@ -237,7 +237,7 @@ def test_one_of_higher_priority_takes_over_what_was_cleared_for_another() -> Non
     d.apply(urgent_pod("high", 5))
     d.step()
     assert d.nominated() == {"high": "s1-l1-1"}
-    d.evict(a, gone=False)
+    d.evict(a, vanish=False)
     d.apply(urgent_pod("higher", 8))
     d.step()
     assert d.nominated() == {"higher": "s1-l1-1"}, "the other has no claim any more"
@@ -363,7 +363,7 @@ def test_a_victim_that_does_not_end_is_given_up() -> None:
     d.apply(high)
     d.step()
     assert d.preempted() == ["a"]
-    d.evict(first, gone=False)
+    d.evict(first, vanish=False)
     d.step(50)
     assert d.preempted() == ["a"], "its grace period is 30 seconds"
     d.step(11)
@@ -397,7 +397,7 @@ def test_the_time_that_a_victim_has_to_end_begins_with_the_answer_to_its_evictio
     d.apply(urgent_pod())
     d.step()
     d.step(50)
-    d.evict(first, gone=False)
+    d.evict(first, vanish=False)
     d.step(50)
     assert d.preempted() == ["a"]
     d.step(11)

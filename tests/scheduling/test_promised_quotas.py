@@ -20,7 +20,7 @@ def preempting(config: str) -> tuple[Driver, Pod, Pod]:
     d.apply(victim, stays)
     waits = make_pod("waits", gpus=8, priority=5)
     d.run(waits)
-    d.evict(victim, gone=False)
+    d.evict(victim, vanish=False)
     assert d.nominated() == {"waits": "s1-l1-1"}
     return d, waits, victim
 

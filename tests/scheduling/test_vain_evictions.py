@@ -34,7 +34,7 @@ def evict_and_delete(d: Driver, rounds: int) -> int:
         d.apply(pod)
         d.step(1)
         if low.metadata.name in d.preempted():
-            d.evict(low, gone=False)
+            d.evict(low, vanish=False)
             d.delete(pod)
             d.step(1)
             d.delete(low)
@@ -120,7 +120,7 @@ def test_pods_that_come_not_to_want_their_room_have_few_others_evicted(
         if low is not None:
             evictions += 1
             node = low.spec.node_name
-            d.evict(low, gone=False)
+            d.evict(low, vanish=False)
             change(d, pod, node)
             d.delete(low)
             d.step(1)

@@ -48,7 +48,7 @@ class Promised(RuleBasedStateMachine):
     @rule(data=st.data(), told=st.booleans())
     def writes_succeed(self, data: st.DataObject, told: bool) -> None:
         uid = data.draw(st.sampled_from(sorted(self.d.preparing)))
-        self.d.carry_out(self.ever[uid], told=told)
+        self.d.carry_out(self.ever[uid], reported=told)
 
     @precondition(lambda self: self.d.preparing)
     @rule(data=st.data())

@@ -311,7 +311,7 @@ def test_an_older_state_told_after_the_write_is_no_failure() -> None:
     d.tell(claim("data"))
     d.apply(pod)
     d.step()
-    d.carry_out(pod, told=False)
+    d.carry_out(pod, reported=False)
     d.step()
     assert not d.told(pod, Reason.BIND_FAILED)
     d.tell(d.claims["data"])
