@@ -30,20 +30,20 @@ from topo_scheduler.api.selectors import (
 
 def test_a_host_port_is_given_once_a_node() -> None:
     d = nodes_in_racks("a", "a")
-    one, two, three = (
+    first, second, third = (
         web_pod("one", one_gpu_spec(80)),
         web_pod("two", one_gpu_spec(80)),
         web_pod("three", one_gpu_spec(80)),
     )
-    d.run(one, two)
-    assert {one.spec.node_name, two.spec.node_name} == {"n1", "n2"}
-    d.apply(three)
+    d.run(first, second)
+    assert {first.spec.node_name, second.spec.node_name} == {"n1", "n2"}
+    d.apply(third)
     d.step()
-    assert "2 node(s) didn't have free ports for the requested pod ports" in d.told(three)[0]
+    assert "2 node(s) didn't have free ports for the requested pod ports" in d.told(third)[0]
     d.run(web_pod("other", one_gpu_spec(81)))
-    d.delete(one)
+    d.delete(first)
     d.step()
-    assert d.flight[three.metadata.uid].node == one.spec.node_name, "woken by the port that is free"
+    assert d.flight[third.metadata.uid].node == first.spec.node_name, "woken by the port that is free"
 
 
 def test_members_of_a_gang_with_a_host_port_get_a_node_each() -> None:
@@ -65,8 +65,8 @@ def test_members_that_keep_apart_by_node_get_a_node_each() -> None:
 
 def test_who_keeps_away_goes_elsewhere_and_waits_where_there_is_no_elsewhere() -> None:
     d = nodes_in_racks("a", "a", "b")
-    there = web_pod("there", node="n1")
-    d.apply(there)
+    bound = web_pod("there", node="n1")
+    d.apply(bound)
     shy = make_pod("shy", spec=one_gpu_spec(affinity=pod_anti_affinity("rack")))
     assert d.run(shy) == {"shy": "n3"}
     blocker = web_pod("blocker", node="n3")
@@ -75,7 +75,7 @@ def test_who_keeps_away_goes_elsewhere_and_waits_where_there_is_no_elsewhere() -
     d.apply(late)
     d.step()
     assert "3 node(s) didn't match pod anti-affinity rules" in d.told(late)[0]
-    d.delete(there)
+    d.delete(bound)
     d.step()
     assert d.flight[late.metadata.uid].node in ("n1", "n2")
 

@@ -87,8 +87,8 @@ def test_three_members_bear_the_mark_as_long_as_three_stay() -> None:
     for number, pod in enumerate(pods):
         d.engine.pod_deleted(pod.metadata.uid, d.now)
         d.step()  # marks that are missing are chosen once a step
-        marked = [one for one in workload.members.values() if one.marked]
+        marked = [member for member in workload.members.values() if member.marked]
         assert len(marked) >= min(3, MEMBERS - number - 1)
     d.apply(*pods[:5])
-    told = [one for one in d.step() if isinstance(one, MarkComplete)]
-    assert len({one.pod.uid for one in told}) >= 3
+    marks = [instruction for instruction in d.step() if isinstance(instruction, MarkComplete)]
+    assert len({mark.pod.uid for mark in marks}) >= 3

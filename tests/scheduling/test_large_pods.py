@@ -101,12 +101,14 @@ def _anti_affinity(pod: Pod, number: int) -> None:
 
 def _claims(pod: Pod, number: int) -> None:
     pod.spec.volumes = [
-        Volume(f"v{one}", persistent_volume_claim=ClaimSource(f"{number}-{one}")) for one in range(13_000)
+        Volume(f"v{index}", persistent_volume_claim=ClaimSource(f"{number}-{index}")) for index in range(13_000)
     ]
 
 
 def _disks(pod: Pod, number: int) -> None:
-    pod.spec.volumes = [Volume(f"v{one}", gce_persistent_disk=GCEDisk(f"{number}-{one}")) for one in range(13_000)]
+    pod.spec.volumes = [
+        Volume(f"v{index}", gce_persistent_disk=GCEDisk(f"{number}-{index}")) for index in range(13_000)
+    ]
 
 
 def _long_disk(pod: Pod, number: int) -> None:
@@ -114,7 +116,7 @@ def _long_disk(pod: Pod, number: int) -> None:
 
 
 def _monitors(pod: Pod, number: int) -> None:
-    pod.spec.volumes = [Volume("v", rbd=RBDDisk([f"{number:x}{one:x}" for one in range(50_000)]))]
+    pod.spec.volumes = [Volume("v", rbd=RBDDisk([f"{number:x}{index:x}" for index in range(50_000)]))]
 
 
 def _ports(pod: Pod, number: int) -> None:
@@ -148,21 +150,23 @@ def test_the_first_ports_and_claims_of_a_bound_pod_beyond_the_caps_still_count()
     entry = d.engine.world.ledger.get(bound.metadata.uid)
     assert entry is not None and entry.profile is not None
     assert [port.number for port in entry.profile.ports] == list(range(1, 257))
-    assert [claim.name for claim in entry.profile.claims] == [f"0-{one}" for one in range(256)]
+    assert [claim.name for claim in entry.profile.claims] == [f"0-{index}" for index in range(256)]
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "problem"),
     [
         (_anti_affinity, "affinity and spread, values, has 19999 entries, the scheduler reads at most 1024"),
         (_long_disk, "names of 1000001 characters together, the scheduler reads at most 16384"),
         (_monitors, "disks and monitors of spec.volumes has 50002 entries, the scheduler reads at most 1024"),
     ],
 )
-def test_a_pending_pod_beyond_these_caps_is_refused_with_its_count(make: Callable[[Pod, int], None], told: str) -> None:
+def test_a_pending_pod_beyond_these_caps_is_refused_with_its_count(
+    make: Callable[[Pod, int], None], problem: str
+) -> None:
     d = Driver(fabric({"s/l1": 1}))
     pod = make_pod("pending", gpus=1)
     make(pod, 1)
     d.apply(pod)
     d.step()
-    assert told in d.told(pod)[0]
+    assert problem in d.told(pod)[0]

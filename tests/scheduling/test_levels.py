@@ -25,10 +25,10 @@ PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
 @pytest.mark.parametrize("level", ["leaf", "topology.scheduler/leaf"])
 def test_a_required_level_is_kept_to_where_the_configuration_would_spread(level: str) -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}), PREFERRED)
-    there = fill_nodes(d, "s1-a-1", "s1-b-1")
+    busy = fill_nodes(d, "s1-a-1", "s1-b-1")
     members = annotated_gang(2, required_level=level)
     assert d.run(*members) == {}, "a node is free in each leaf, and that will not do"
-    d.delete(there[0])
+    d.delete(busy[0])
     d.settle()
     assert leaves(d.where(*members)) == {"s1-a"}
 
@@ -96,10 +96,10 @@ def test_a_preferred_level_is_taken_where_it_can_be_had_now() -> None:
 
 def test_where_the_preferred_level_can_not_be_had_the_rules_hold() -> None:
     d = Driver(fabric({"s1/a": 2, "s2/b": 2}))
-    there = fill_nodes(d, "s1-a-1", "s2-b-1")
+    busy = fill_nodes(d, "s1-a-1", "s2-b-1")
     members = annotated_gang(2, preferred_level="spine")
     assert d.run(*members) == {}
-    d.delete(there[1])
+    d.delete(busy[1])
     d.settle()
     assert leaves(d.where(*members)) == {"s2-b"}
 
@@ -172,12 +172,12 @@ def test_without_a_required_level_that_of_the_size_rule_relaxes() -> None:
 
 def test_what_can_be_had_without_relaxing_is_taken_though_the_time_is_up() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    there = fill_nodes(d, "s1-a-1", "s1-b-1", "s1-b-2")
+    busy = fill_nodes(d, "s1-a-1", "s1-b-1", "s1-b-2")
     members = annotated_gang(2, relax_after="1m")
     d.apply(*members)
     d.settle()
     d.now += 59.9
-    d.delete(there[0])
+    d.delete(busy[0])
     d.settle(0.2)
     assert leaves(d.where(*members)) == {"s1-a"}
     assert "relaxed" not in d.decisions()[-1].sentence
@@ -211,7 +211,7 @@ def test_a_gang_that_lost_a_pod_while_it_was_set_aside_says_that_it_waits_for_it
 def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
     nodes = fabric({"s1/a": 2, "s1/b": 2})
     d = Driver(nodes)
-    there = fill_nodes(d, "s1-a-1", "s1-b-1")
+    busy = fill_nodes(d, "s1-a-1", "s1-b-1")
     members = annotated_gang(2, relax_after="1h")
     d.apply(*members)
     d.settle()
@@ -220,7 +220,7 @@ def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
     d.write_conditions()
     new = Driver(nodes)
     new.now = d.now
-    new.apply(*there, *members)
+    new.apply(*busy, *members)
     new.settle()
     assert new.where(*members) == {}
     assert new.engine.next_due() == 3600, "it relaxes when it would have without a change of leader"
@@ -246,10 +246,10 @@ def test_others_give_way_for_the_level_to_which_it_has_relaxed() -> None:
     """In no leaf enough of them may go, in both together they may: nobody was preempted for that before."""
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     d.engine.budgets_known()
-    there = fill_nodes(d, "s1-a-1", "s1-a-2", "s1-b-1", "s1-b-2")
-    for pod in (there[0], there[2]):
+    busy = fill_nodes(d, "s1-a-1", "s1-a-2", "s1-b-1", "s1-b-2")
+    for pod in (busy[0], busy[2]):
         pod.spec.priority = 100
-    d.apply(*there)
+    d.apply(*busy)
     members = annotated_gang(2, relax_after="10m")
     for pod in members:
         pod.spec.priority = 10
@@ -259,7 +259,7 @@ def test_others_give_way_for_the_level_to_which_it_has_relaxed() -> None:
     assert d.preempted() == []
     d.settle(1)
     assert d.preempted() == ["busy-s1-a-2", "busy-s1-b-2"]
-    d.evict(there[1], there[3])
+    d.evict(busy[1], busy[3])
     d.settle(1)
     assert leaves(d.where(*members)) == {"s1-a", "s1-b"}
 
@@ -309,15 +309,15 @@ def test_a_job_above_may_say_it_for_all_its_pods() -> None:
 
 def test_a_pod_alone_does_not_mind() -> None:
     d = Driver([make_node("n1")])
-    one = make_pod("one", gpus=1, annotations={"required-level": "leaf", "relax-after": "1m", "segment-size": "3"})
-    assert d.run(one) == {"one": "n1"}
+    pod = make_pod("one", gpus=1, annotations={"required-level": "leaf", "relax-after": "1m", "segment-size": "3"})
+    assert d.run(pod) == {"one": "n1"}
 
 
 def test_nodes_that_do_not_tell_a_level_share_no_domain_of_it() -> None:
     d = Driver([*fabric({"s1/a": 3}), *(make_node(f"x{n}", "/b") for n in range(4))])
-    there = fill_nodes(d, "s1-a-1")
+    busy = fill_nodes(d, "s1-a-1")
     members = annotated_gang(3, required_level="spine")
     assert d.run(*members) == {}
-    d.delete(*there)
+    d.delete(*busy)
     d.settle()
     assert leaves(d.where(*members)) == {"s1-a"}

@@ -28,17 +28,17 @@ class Traffic:
 @st.composite
 def traffic(draw: st.DrawFn, machines: Sequence[Machine]) -> Traffic:
     domains = sorted({m.place[:depth] for m in machines for depth in range(1, len(m.place) + 1)})
-    told = [path for path in domains if UNLABELLED not in path and domains_called(domains, path) == 1]
+    distinct = [path for path in domains if UNLABELLED not in path and domains_called(domains, path) == 1]
     names = st.lists(st.sampled_from([m.name for m in machines]), min_size=1, max_size=4, unique=True)
     return Traffic(
         {m.name: draw(st.sampled_from([0, 0, 1, 2, 4, 8])) for m in machines},
-        {path: draw(st.sampled_from([0, 2, 4, 8])) for path in told},
+        {path: draw(st.sampled_from([0, 2, 4, 8])) for path in distinct},
         draw(st.lists(st.tuples(st.sampled_from([500, 1000]), names), max_size=3)),
     )
 
 
 def domains_called(domains: Sequence[Path], path: Path) -> int:
-    return sum(one[-len(path) :] == path for one in domains)
+    return sum(domain[-len(path) :] == path for domain in domains)
 
 
 def loaded_small(machines: Sequence[Machine], want: Want, sent: Traffic) -> Small:
@@ -55,11 +55,11 @@ def load_of(machines: Sequence[Machine], sent: Traffic, leaf: Path, across: int 
     """Thousandths: of known networks below a leaf together, or of the most loaded uplink to the domain ``across``."""
     place = {m.name: m.place for m in machines}
     inside = [m for m in machines if m.place == leaf]
-    told = {m.name for m in inside if sent.networks[m.name]}
+    known = {m.name for m in inside if sent.networks[m.name]}
     carries = 1000 * sum(sent.networks[m.name] for m in inside)
     reserved: Counter[object] = Counter()
     for bandwidth, names in sent.others:
-        reserved["networks"] += bandwidth * len(told.intersection(names)) * (len(names) > 1)
+        reserved["networks"] += bandwidth * len(known.intersection(names)) * (len(names) > 1)
         for depth in range(1, len(leaf) + 1):
             below = sum(place[name][:depth] == leaf[:depth] for name in names)
             reserved[leaf[:depth]] += bandwidth * min(below, len(names) - below)
@@ -85,20 +85,22 @@ def test_the_least_loaded_links_are_taken_after_the_fewest_hops(
         return
     sent = data.draw(traffic(machines))
     small = loaded_small(machines, want, sent)
-    found = small.plan(replace(ask_of(want), latency=True))
-    assert isinstance(found, Placement)
+    placement = small.plan(replace(ask_of(want), latency=True))
+    assert isinstance(placement, Placement)
     across = -best[0].rank[1] if best[0].rank[2] > 1 else None
     loads = {option.leaves: max(load_of(machines, sent, leaf, across) for leaf in option.leaves) for option in best}
-    chosen = tuple(small.world.layout.paths[leaf] for leaf in found.leaves)
+    chosen = tuple(small.world.layout.paths[leaf] for leaf in placement.leaves)
     assert loads[chosen] == min(loads.values())
     event(f"{min(3, len(set(loads.values())))} loads, {'one leaf' if across is None else 'several leaves'}")
 
 
 def test_what_is_reserved_of_a_network_of_unknown_capacity_loads_no_other() -> None:
     """Leaf l2 has a share of its known network reserved, l1 none, but more on a node that tells no capacity."""
-    told = {"l1": ("10Gb", ""), "l2": ("10Gb", ""), "l3": ("", "")}
+    bandwidths = {"l1": ("10Gb", ""), "l2": ("10Gb", ""), "l3": ("", "")}
     small = Small(
-        make_node(f"{leaf}n{n}", f"s1/{leaf}", bandwidth=told[leaf][n]) for leaf in sorted(told) for n in range(2)
+        make_node(f"{leaf}n{n}", f"s1/{leaf}", bandwidth=bandwidths[leaf][n])
+        for leaf in sorted(bandwidths)
+        for n in range(2)
     )
     small.send("one", 5000, "l1n1", "l3n0")
     small.send("other", 3000, "l2n0", "l3n1")

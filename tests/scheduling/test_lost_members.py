@@ -128,8 +128,8 @@ def test_the_limits_count_what_runs() -> None:
     small.hold("s1l1n1", gpus=6)
     assert sorted(small.place(gang(2, 1, running=small.rows("s1l1n1")))) == ["s1l1n1", "s1l1n1"]
     small.hold("s1l1n1", gpus=1)
-    found = small.place(gang(2, 1, running=small.rows("s1l1n1")))
-    assert len({*found, "s1l1n1"}) == 2
+    nodes = small.place(gang(2, 1, running=small.rows("s1l1n1")))
+    assert len({*nodes, "s1l1n1"}) == 2
     small = Small(grid(1, 2, 1), max_gpus=4)
     small.hold("s1l1n1", gpus=3)
     assert small.place(gang(1, 1, running=small.rows("s1l1n1"))) == ["s1l1n1"]
@@ -192,7 +192,7 @@ def test_lost_members_are_placed_where_the_rule_says_or_not_at_all(
     rule = reference.rule()
     small = small_of(machines, want)
     ask = replace(ask_of(want, strategy), running=sorted(small.rows(*running.elements())))
-    found = small.plan(ask)
+    planned = small.plan(ask)
     if want.mixed or len(models) > 1:
         keeps: list[str | None] = [None] if want.mixed else reference.models()
     else:
@@ -200,20 +200,20 @@ def test_lost_members_are_placed_where_the_rule_says_or_not_at_all(
     if rule is None:
         rule = Rule(0, len(reference.leaves))
     possible = any(_can_be_repaired(reference, rule, running, missing, model) for model in keeps)
-    if isinstance(found, PlacementFailure):
+    if isinstance(planned, PlacementFailure):
         assert not possible, "there is room"
         event("no room")
         return
     event("placed")
-    assert isinstance(found, Placement)
+    assert isinstance(planned, Placement)
     assert possible
-    _check(reference, small, found, running, rule)
+    _check(reference, small, planned, running, rule)
 
 
-def _check(reference: Reference, small: Small, found: Placement, running: Counter[str], rule: Rule) -> None:
+def _check(reference: Reference, small: Small, placement: Placement, running: Counter[str], rule: Rule) -> None:
     want = reference.want
     by_name = {m.name: m for m in reference.machines}
-    placed = Counter(small.world.nodes.names[row] for row in found.rows[0])
+    placed = Counter(small.world.nodes.names[row] for row in placement.rows[0])
     assert placed.total() == want.members - running.total()
     for name, count in placed.items():
         assert count <= reference.on_machine(by_name[name])
@@ -238,10 +238,10 @@ def _check(reference: Reference, small: Small, found: Placement, running: Counte
 def test_repair_is_ranked_like_any_placement(strategy: PlacementStrategy) -> None:
     small = Small(grid(1, 2, 2))
     small.hold("s1l1n1", gpus=8)
-    found = small.plan(gang(1, running=small.rows("s1l1n1"), strategy=strategy))
-    assert isinstance(found, Placement)
-    assert 0 < found.score.total <= 1000
-    assert found.leaves == [0]
+    placement = small.plan(gang(1, running=small.rows("s1l1n1"), strategy=strategy))
+    assert isinstance(placement, Placement)
+    assert 0 < placement.score.total <= 1000
+    assert placement.leaves == [0]
 
 
 def test_lost_members_of_a_gang_of_different_pods_stay_in_the_leaf_that_all_must_share() -> None:

@@ -24,7 +24,7 @@ def test_a_limit_below_the_leaves_seen_is_warned_about_once(limits: str, warning
     config = configured(f"{{topologyConstraints: {{{limits}}}}}")
     d = Driver(fabric({"s1/l1": 16, "s1/l2": 16}), config)
     d.run(*gang(2, name="a"))
-    assert [found for text in d.complaints() for found in warnings if found in text] == warnings
+    assert [warning for text in d.complaints() for warning in warnings if warning in text] == warnings
     assert len(d.complaints()) == len(warnings)
     assert all("spread over several leaves" in text for text in d.complaints())
     d.nodes(*fabric({"s1/l3": 3}))

@@ -96,7 +96,9 @@ def test_a_hanging_bind_yields_to_a_pod_of_higher_priority_that_came_before_or_a
         d.step()
         hang(d, pods[:2])
     said = d.step()
-    assert {one.bind.pod.uid for one in said if isinstance(one, Withdraw)} == {pod.metadata.uid for pod in pods[:2]}
+    assert {instruction.bind.pod.uid for instruction in said if isinstance(instruction, Withdraw)} == {
+        pod.metadata.uid for pod in pods[:2]
+    }
 
 
 def test_a_gang_is_bound_while_a_bind_of_another_namespace_hangs(passes: Counter[str]) -> None:

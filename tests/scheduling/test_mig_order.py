@@ -88,11 +88,11 @@ def _check(model: str, gib: int) -> None:
             loss = slots.loss(gpus[gpu], profile, start)
             by_tables[device.id] = loss, -gpus[gpu].instances
             assert losses[device.id].thousandths == 1_000 * loss // slots.capacity(SplitGpu())
-        for one, other in combinations(by_tables, 2):
-            assert _order(losses[one].rank, losses[other].rank) == _order(by_tables[one], by_tables[other])
+        for device_id, other in combinations(by_tables, 2):
+            assert _order(losses[device_id].rank, losses[other].rank) == _order(by_tables[device_id], by_tables[other])
 
     holds()
 
 
-def _order(one: Any, other: Any) -> int:
-    return int(one > other) - int(one < other)
+def _order(rank: Any, other: Any) -> int:
+    return int(rank > other) - int(rank < other)

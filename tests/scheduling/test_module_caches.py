@@ -17,36 +17,38 @@ WRITES: Final = r"\[[^\]]*\] = |\.(?:add|append|update|setdefault|extend|insert)
 
 
 def modules() -> Iterator[ModuleType]:
-    for found in pkgutil.walk_packages(topo_scheduler.__path__, "topo_scheduler."):
-        if not found.name.startswith(NOT_OF_THE_DAEMON):
-            yield importlib.import_module(found.name)
+    for module_info in pkgutil.walk_packages(topo_scheduler.__path__, "topo_scheduler."):
+        if not module_info.name.startswith(NOT_OF_THE_DAEMON):
+            yield importlib.import_module(module_info.name)
 
 
 def caches() -> dict[str, str]:
     """Return the most entries of each cache of a function or method, by its name."""
-    found = {}
+    bounds = {}
     for module in modules():
         classes = [
-            one for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module.__name__
+            member
+            for member in list(vars(module).values())
+            if isinstance(member, type) and member.__module__ == module.__name__
         ]
         for owner in (module, *classes):
             for name, value in list(vars(owner).items()):
                 function = getattr(value, "__func__", value)
                 if isinstance(function, _lru_cache_wrapper) and function.__module__ == module.__name__:
-                    most = function.cache_info().maxsize
-                    found[f"{_short(module)}.{name}"] = "configuration" if most is None else f"{most:,} entries"
-    return found
+                    maxsize = function.cache_info().maxsize
+                    bounds[f"{_short(module)}.{name}"] = "configuration" if maxsize is None else f"{maxsize:,} entries"
+    return bounds
 
 
 def tables() -> dict[str, str]:
     """Return the tables of modules that functions write to, as far as the text of their module shows it."""
-    found = {}
+    bounds = {}
     for module in modules():
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         for name, value in list(vars(module).items()):
             if isinstance(value, dict | list | set) and re.search(rf"^ +.*\b{name}(?:{WRITES})", source, re.MULTILINE):
-                found[f"{_short(module)}.{name}"] = "configuration"
-    return found
+                bounds[f"{_short(module)}.{name}"] = "configuration"
+    return bounds
 
 
 def _short(module: ModuleType) -> str:

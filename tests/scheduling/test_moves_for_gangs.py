@@ -76,9 +76,9 @@ def test_who_is_not_movable_stays(pod: Pod) -> None:
     pod.metadata.uid = f"{pod.metadata.name}-uid"
     pod.spec.node_name = ""
     run_on(d, pod, replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-    found = moves_by_pod(d, plan_moves(d, waiting(d)))
-    assert found is not None
-    assert sorted(found) == ["b", "c"]
+    moves = moves_by_pod(d, plan_moves(d, waiting(d)))
+    assert moves is not None
+    assert sorted(moves) == ["b", "c"]
 
 
 def test_a_disruption_budget_is_kept() -> None:
@@ -88,9 +88,9 @@ def test_a_disruption_budget_is_kept() -> None:
         selector = BudgetSpec(LabelSelector({"app": "a"}))
         d.engine.budgets_applied([DisruptionBudget(meta, selector, BudgetStatus(allowed, 1))])
         run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-        found = moves_by_pod(d, plan_moves(d, waiting(d)))
-        assert found is not None
-        assert sorted(found) == expected
+        moves = moves_by_pod(d, plan_moves(d, waiting(d)))
+        assert moves is not None
+        assert sorted(moves) == expected
 
 
 def test_before_the_budgets_are_known_nobody_is_movable() -> None:
@@ -104,10 +104,10 @@ def test_a_gang_moves_whole_or_stays() -> None:
     crew = gang(2, controlled=True, gpus=2, name="crew")
     run_on(d, *crew, on=["s1-l1-1", "s1-l1-2"])
     run_on(d, *[replicated_pod(f"b-{n}", 3) for n in range(4)], on=["s1-l2-1", "s1-l2-1", "s1-l2-2", "s1-l2-2"])
-    found = moves_by_pod(d, plan_moves(d, waiting(d)))
-    assert found is not None
-    assert sorted(found) == ["crew-0", "crew-1"]
-    assert {to for _, to in found.values()} == {"s1-l3-1"}
+    moves = moves_by_pod(d, plan_moves(d, waiting(d)))
+    assert moves is not None
+    assert sorted(moves) == ["crew-0", "crew-1"]
+    assert {to for _, to in moves.values()} == {"s1-l3-1"}
 
 
 def test_a_gang_spares_what_it_has_beyond_its_minimum() -> None:
@@ -116,8 +116,8 @@ def test_a_gang_spares_what_it_has_beyond_its_minimum() -> None:
     for pod in crew:
         pod.metadata.annotations["topology.scheduler/gang-size"] = "2"
     run_on(d, *crew, on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-    found = moves_by_pod(d, plan_moves(d, waiting(d)))
-    assert found == {"crew-0": ("s1-l1-1", "s1-l2-1")} or (found is not None and len(found) == 1)
+    moves = moves_by_pod(d, plan_moves(d, waiting(d)))
+    assert moves == {"crew-0": ("s1-l1-1", "s1-l2-1")} or (moves is not None and len(moves) == 1)
 
 
 def test_who_has_nowhere_to_go_does_not_move() -> None:
@@ -133,9 +133,9 @@ def test_no_more_pods_than_may_be_moved() -> None:
     run_on(d, *[replicated_pod(f"p-{n}", 1) for n in range(4)], on=["s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
     assert plan_moves(d, pods, max_moves=1) is None
-    found = moves_by_pod(d, plan_moves(d, pods, max_moves=2))
-    assert found is not None
-    assert len(found) == 2
+    moves = moves_by_pod(d, plan_moves(d, pods, max_moves=2))
+    assert moves is not None
+    assert len(moves) == 2
 
 
 def test_a_plan_that_no_longer_holds_is_taken_back() -> None:
@@ -157,10 +157,10 @@ def test_many_pods_are_looked_at_domain_by_domain() -> None:
     # Three pods in each leaf, but two in the fifth, and one node of room elsewhere.
     where = [name for name in names if not name.endswith("-4") and name != "s1-l5-3"]
     run_on(d, *[replicated_pod(f"p-{n}", 4) for n in range(len(where))], on=where)
-    found = moves_by_pod(d, plan_moves(d, waiting(d, size=4)))
-    assert found is not None
-    assert {node for node, _ in found.values()} == {"s1-l5-1", "s1-l5-2"}
-    assert not any(to.startswith("s1-l5") for _, to in found.values())
+    moves = moves_by_pod(d, plan_moves(d, waiting(d, size=4)))
+    assert moves is not None
+    assert {node for node, _ in moves.values()} == {"s1-l5-1", "s1-l5-2"}
+    assert not any(to.startswith("s1-l5") for _, to in moves.values())
 
 
 # ---------------------------------------------------------------- the fewest, by trying all
@@ -178,26 +178,26 @@ def seats(free: dict[str, int], wanted: Sequence[int]) -> bool:
 
 
 def fewest(
-    nodes: dict[str, str], held: Sequence[tuple[str, int]], size: int, gpus: int, most: int
+    nodes: dict[str, str], held: Sequence[tuple[str, int]], size: int, gpus: int, limit: int
 ) -> Iterator[tuple[int, ...]]:
     """Yield the sets of the least size that make room for a gang in one leaf, wherever it goes there."""
-    for count in range(1, most + 1):
-        found = []
-        for gone in combinations(range(len(held)), count):
+    for count in range(1, limit + 1):
+        sets = []
+        for moved in combinations(range(len(held)), count):
             free = dict.fromkeys(nodes, 8)
             for number, (node, amount) in enumerate(held):
-                if number not in gone:
+                if number not in moved:
                     free[node] -= amount
             for leaf in sorted(set(nodes.values())):
                 inside = [node for node, at in nodes.items() if at == leaf]
                 if any(
-                    seats({node: free[node] - gpus * share.get(node, 0) for node in nodes}, [held[n][1] for n in gone])
+                    seats({node: free[node] - gpus * share.get(node, 0) for node in nodes}, [held[n][1] for n in moved])
                     for share in shares(inside, free, size, gpus)
                 ):
-                    found.append(gone)
+                    sets.append(moved)
                     break
-        if found:
-            yield from found
+        if sets:
+            yield from sets
             return
 
 
@@ -240,33 +240,33 @@ def test_the_fewest_pods_move_and_all_of_them_have_room(
     d.step()
     if d.where(*members) or d.flight:
         return
-    found = plan_moves(d, members)
+    plan = plan_moves(d, members)
     best = list(fewest(nodes, held, size, gpus, 8))
-    if found is None:
+    if plan is None:
         # The gang goes where the planner wants it, which may leave less room to others than another place would.
         assert not best or _only_elsewhere(d, members)
         return
     assert best
-    assert len(found.moves) >= len(best[0])
+    assert len(plan.moves) >= len(best[0])
     names = d.engine.world.nodes.names
     load = {node: 8 - free[node] for node in nodes}
-    for one in found.moves:
-        amount = held[int(one.pod.occupant.name.removeprefix("p-"))][1]
-        load[names[one.pod.row]] -= amount
-        load[names[one.to]] += amount
-    for row in (row for group in found.placement.rows for row in group):
+    for move in plan.moves:
+        amount = held[int(move.pod.occupant.name.removeprefix("p-"))][1]
+        load[names[move.pod.row]] -= amount
+        load[names[move.to]] += amount
+    for row in (row for group in plan.placement.rows for row in group):
         load[names[row]] += gpus
     assert max(load.values()) <= 8
-    assert len({nodes[names[row]] for group in found.placement.rows for row in group}) == 1
+    assert len({nodes[names[row]] for group in plan.placement.rows for row in group}) == 1
     if gpus == 8:
-        assert len(found.moves) == len(best[0]), "whole nodes: there is one way to seat the gang"
+        assert len(plan.moves) == len(best[0]), "whole nodes: there is one way to seat the gang"
 
 
 def _only_elsewhere(d: Driver, members: Sequence[Pod]) -> bool:
-    found = d.engine.workloads.of_pod(members[0].metadata.uid)
-    assert isinstance(found, tuple)
-    assert isinstance(found[0], Workload)
-    return found[1].cls.gpus < 8
+    entry = d.engine.workloads.of_pod(members[0].metadata.uid)
+    assert isinstance(entry, tuple)
+    assert isinstance(entry[0], Workload)
+    return entry[1].cls.gpus < 8
 
 
 def test_moves_are_looked_for_at_the_level_to_which_it_has_relaxed() -> None:

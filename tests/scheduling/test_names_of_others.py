@@ -71,7 +71,7 @@ def test_a_victim_learns_no_name_of_the_pod_that_preempts_it(spec: str) -> None:
     d.run(low)
     d.apply(make_pod("high", namespace="theirs", gpus=8, priority=10))
     d.step()
-    (note,) = [one.note for one in d.said if isinstance(one, Preempt)]
+    (note,) = [instruction.note for instruction in d.said if isinstance(instruction, Preempt)]
     assert ("theirs/high" in note) is (spec == NAMED)
     assert ("Preempted by a pod of another namespace of priority 10" in note) is (spec != NAMED)
 

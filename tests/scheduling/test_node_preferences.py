@@ -176,11 +176,11 @@ def test_images_count_by_size_and_by_how_many_have_them(size: int, have: int, po
     d = Driver(nodes)
     pod = make_pod("p", spec=with_image("registry/big"))
     d.apply(pod)
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    there = images_there(d.engine.world.nodes, found[1].cls)
-    assert there is not None
-    assert int(there[d.engine.world.nodes.row_of["n1"]]) == points
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    image_scores = images_there(d.engine.world.nodes, entry[1].cls)
+    assert image_scores is not None
+    assert int(image_scores[d.engine.world.nodes.row_of["n1"]]) == points
 
 
 def test_the_images_of_all_containers_count_together() -> None:
@@ -190,12 +190,12 @@ def test_the_images_of_all_containers_count_together() -> None:
     spec.containers += with_image("registry/other").containers
     pod = make_pod("p", spec=spec)
     d.apply(pod)
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    there = images_there(d.engine.world.nodes, found[1].cls)
-    assert there is not None
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    image_scores = images_there(d.engine.world.nodes, entry[1].cls)
+    assert image_scores is not None
     # 100 * (2 * 250 MiB - 23 MiB) / (2 * 1000 MiB - 23 MiB), as kube-scheduler 1.36 reckons
-    assert int(there[d.engine.world.nodes.row_of["n1"]]) == 24
+    assert int(image_scores[d.engine.world.nodes.row_of["n1"]]) == 24
 
 
 @pytest.mark.parametrize(
@@ -206,10 +206,10 @@ def test_an_image_without_a_tag_is_the_latest(asked: str, same: bool) -> None:
     d = Driver([holding("n1", "s1/l1", big=8 * GB), holding("n2", "s1/l1")])
     pod = make_pod("p", spec=with_image(asked))
     d.apply(pod)
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    there = images_there(d.engine.world.nodes, found[1].cls)
-    assert (there is not None and bool(there.any())) == same
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    image_scores = images_there(d.engine.world.nodes, entry[1].cls)
+    assert (image_scores is not None and bool(image_scores.any())) == same
 
 
 def test_a_wish_that_can_not_be_parsed_refuses_the_pod_as_kube_scheduler_does() -> None:
@@ -246,9 +246,9 @@ def test_what_is_kept_of_likings_is_what_would_be_found_anew() -> None:
         around, planner = d.engine.world.around, d.engine.planner
         probe = web_pod("probe", one_gpu_spec(affinity=rather_away("rack")))
         d.apply(probe)
-        found = d.engine.workloads.of_pod(probe.metadata.uid)
-        assert found is not None
-        cls = around.seen_by(found[1].cls, found[1].profile)
+        entry = d.engine.workloads.of_pod(probe.metadata.uid)
+        assert entry is not None
+        cls = around.seen_by(entry[1].cls, entry[1].profile)
         kept = planner.views.get(cls).liking.copy()
         anew = type(planner.views)(around).get(cls).liking
         assert np.array_equal(kept, anew)
@@ -279,8 +279,8 @@ def test_of_two_spreads_that_over_more_domains_counts_for_more() -> None:
             for name in names
         ]
     )
-    there = {"n3": 4, "n4": 3, "n5": 3}
-    d.apply(*[web_pod(f"{node}-{number}", node=node) for node, count in there.items() for number in range(count)])
+    counts = {"n3": 4, "n4": 3, "n5": 3}
+    d.apply(*[web_pod(f"{node}-{number}", node=node) for node, count in counts.items() for number in range(count)])
     both = [TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB_PODS) for key in ("rack", "row")]
     assert d.run(web_pod("p", one_gpu_spec(topology_spread_constraints=both))) == {"p": "n1"}
 

@@ -116,7 +116,7 @@ def test_a_report_that_contradicts_itself_is_reported_once_and_the_node_is_used_
     assert where(pod) == "n0"
     d.report(topology("n0", {NVIDIA: [9, 1]}, EIGHT))
     d.settle(1)
-    (warning,) = [one.message for one in d.said if isinstance(one, LogWarning)]
+    (warning,) = [instruction.message for instruction in d.said if isinstance(instruction, LogWarning)]
     assert warning.startswith("NodeResourceTopology n0 is not used")
     assert "zone node-0: nvidia.com/gpu: available 9, allocatable 4" in warning
 
@@ -159,7 +159,7 @@ def test_a_report_that_cannot_be_used_is_named_with_its_field(change: dict[str, 
     pod = gpus("p", 6)
     d.run(pod)
     assert where(pod) == "n0"
-    (warning,) = [one.message for one in d.said if isinstance(one, LogWarning)]
+    (warning,) = [instruction.message for instruction in d.said if isinstance(instruction, LogWarning)]
     assert "NodeResourceTopology n0" in warning
 
 

@@ -24,8 +24,8 @@ def _seat(engine: Engine, node: str, *devices: int, predicted: bool = False) -> 
 
 
 def _shares(engine: Engine, *seats: Seat) -> list[tuple[int, bool, float]]:
-    found = obtained_bandwidths(engine.world.nodes, engine.world.around.gpu_sets, seats)
-    return [(one.gpus, one.predicted, one.share) for one in found]
+    bandwidths = obtained_bandwidths(engine.world.nodes, engine.world.around.gpu_sets, seats)
+    return [(bandwidth.gpus, bandwidth.predicted, bandwidth.share) for bandwidth in bandwidths]
 
 
 def _engine() -> Engine:

@@ -63,9 +63,9 @@ def test_one_of_equal_priority_does_not() -> None:
 def test_only_as_many_as_are_needed_give_up_their_room() -> None:
     d = StorageDriver(zoned("a", "a", "a"))
     pods = waiting(d, 3)
-    one = high()
-    run(d, one)
-    assert one.spec.node_name
+    urgent = high()
+    run(d, urgent)
+    assert urgent.spec.node_name
     assert sum(bool(d.told(pod, Reason.BIND_FAILED)) for pod in pods) == 1
 
 

@@ -17,17 +17,17 @@ PLENTY = 10**9
 def below(vectors: Frontier, asked: Vector) -> set[Vector]:
     """All vectors that fit where these do."""
     return {
-        one
-        for one in product(*(range(count + 1) for count in asked))
-        if any(all(have >= want for have, want in zip(other, one, strict=True)) for other in vectors)
+        vector
+        for vector in product(*(range(count + 1) for count in asked))
+        if any(all(have >= want for have, want in zip(other, vector, strict=True)) for other in vectors)
     }
 
 
 @given(frontiers, frontiers, counts, st.booleans())
 def test_two_places_hold_the_sums_of_what_each_holds(
-    one: list[Vector], other: list[Vector], asked: Vector, many: bool
+    left: list[Vector], right: list[Vector], asked: Vector, many: bool
 ) -> None:
-    clip = [tuple(map(min, vector, asked)) for vector in one], [tuple(map(min, vector, asked)) for vector in other]
+    clip = [tuple(map(min, vector, asked)) for vector in left], [tuple(map(min, vector, asked)) for vector in right]
     first, second = (packing.maximal(vectors, VectorBudget(PLENTY)) for vectors in clip)
     before = packing.MANY_PAIRS
     packing.MANY_PAIRS = 0 if many else before  # type: ignore[misc]
@@ -54,9 +54,9 @@ def test_a_node_holds_what_its_resources_allow(
 ) -> None:
     asked = asked[:2]
     fitting = {
-        one
-        for one in product(*(range(count + 1) for count in asked))
-        if all(sum(n * request[at] for n, request in zip(one, requests, strict=True)) <= free[at] for at in range(2))
+        vector
+        for vector in product(*(range(count + 1) for count in asked))
+        if all(sum(n * request[at] for n, request in zip(vector, requests, strict=True)) <= free[at] for at in range(2))
     }
     assert below(packing.of_node(free, requests, asked, VectorBudget(PLENTY)), asked) == fitting
 

@@ -25,12 +25,12 @@ from topo_scheduler.state.decision import Verdict
 class Bounded(Reference):
     """The reference, with at most so many leaves, all in one domain of a level."""
 
-    most: int = 0
+    max_leaves: int = 0
     outermost: int = 0
 
     def _fewest(self, fits: Mapping[Path, int], depth: int, *, labelled: bool) -> int:
         fewest = super()._fewest(fits, depth, labelled=labelled)
-        return 0 if self.most and fewest > self.most else fewest
+        return 0 if self.max_leaves and fewest > self.max_leaves else fewest
 
     def _lowest(self, fits: Mapping[Path, int], *, labelled: bool) -> Rule | None:
         for depth in range(self.depth - 1, self.outermost - 1, -1):
@@ -56,17 +56,17 @@ asked = st.builds(
 def bounded(machines: Sequence[Machine], want: Want, demands: Sequence[Asked]) -> Bounded:
     reference = Bounded(machines, want)
     for demand in demands:
-        most, shared = demand.leaves, min(demand.levels, reference.depth)
+        cap, shared = demand.leaves, min(demand.levels, reference.depth)
         if shared == reference.depth:
-            most, shared = 1, reference.depth - 1
-        if most:
-            reference.most = min(reference.most or most, most)
+            cap, shared = 1, reference.depth - 1
+        if cap:
+            reference.max_leaves = min(reference.max_leaves or cap, cap)
         reference.outermost = max(reference.outermost, shared)
     return reference
 
 
 @settings(deadline=None, max_examples=200)
-@given(clusters(), wants, st.lists(asked, min_size=1, max_size=2, unique_by=lambda one: one.required))
+@given(clusters(), wants, st.lists(asked, min_size=1, max_size=2, unique_by=lambda demand: demand.required))
 def test_a_gang_is_placed_as_the_rules_say_or_not_at_all(
     machines: list[Machine], want: Want, demands: list[Asked]
 ) -> None:
@@ -75,29 +75,35 @@ def test_a_gang_is_placed_as_the_rules_say_or_not_at_all(
     ask = replace(
         ask_of(want),
         demands=tuple(
-            Demand("rule", 1, one.leaves, levels[min(one.levels, len(levels)) - 1] if one.levels else "", one.required)
-            for one in demands
+            Demand(
+                "rule",
+                1,
+                demand.leaves,
+                levels[min(demand.levels, len(levels)) - 1] if demand.levels else "",
+                demand.required,
+            )
+            for demand in demands
         ),
     )
-    found = small.plan(ask)
+    planned = small.plan(ask)
     reference = bounded(machines, want, demands)
     best = reference.best()
     if not best:
-        reference = bounded(machines, want, [one for one in demands if one.required])
+        reference = bounded(machines, want, [demand for demand in demands if demand.required])
         best = reference.best()
         event("without what is preferred" if best else "no place")
     if not best:
-        assert isinstance(found, PlacementFailure)
+        assert isinstance(planned, PlacementFailure)
         return
-    event(f"at most {reference.most} leaves, {reference.outermost} levels")
-    assert isinstance(found, Placement), f"{best[0]} would do"
+    event(f"at most {reference.max_leaves} leaves, {reference.outermost} levels")
+    assert isinstance(planned, Placement), f"{best[0]} would do"
     rule = reference.rule()
     assert rule is not None
-    assert (found.rule.depth, found.rule.leaves) == (rule.depth, rule.leaves)
-    told = tuple(small.world.layout.paths[leaf] for leaf in found.leaves)
-    assert told in {option.leaves for option in best}
-    used = {small.world.layout.paths[int(small.world.layout.leaf_of_row[row])] for row in found.rows[0]}
-    assert len(used) <= (reference.most or len(used))
+    assert (planned.rule.depth, planned.rule.leaves) == (rule.depth, rule.leaves)
+    chosen = tuple(small.world.layout.paths[leaf] for leaf in planned.leaves)
+    assert chosen in {option.leaves for option in best}
+    used = {small.world.layout.paths[int(small.world.layout.leaf_of_row[row])] for row in planned.rows[0]}
+    assert len(used) <= (reference.max_leaves or len(used))
     assert len({path[: reference.outermost] for path in used}) == 1
 
 
@@ -116,16 +122,18 @@ def test_members_placed_again_keep_to_a_required_rule(
     reference = bounded(machines, want, [replace(demand, required=True)])
     levels = layout.levels
     level = levels[min(demand.levels, len(levels)) - 1] if demand.levels else ""
-    found = small.plan(replace(ask_of(want), running=running, demands=(Demand("rule", 1, demand.leaves, level),)))
-    if isinstance(found, PlacementFailure):
+    planned = small.plan(replace(ask_of(want), running=running, demands=(Demand("rule", 1, demand.leaves, level),)))
+    if isinstance(planned, PlacementFailure):
         return
     home = {layout.paths[int(layout.leaf_of_row[row])] for row in running}
-    if len({path[: reference.outermost] for path in home}) > 1 or (reference.most and len(home) > reference.most):
+    if len({path[: reference.outermost] for path in home}) > 1 or (
+        reference.max_leaves and len(home) > reference.max_leaves
+    ):
         return
     event("repaired")
-    used = home | {layout.paths[int(layout.leaf_of_row[row])] for row in found.rows[0]}
+    used = home | {layout.paths[int(layout.leaf_of_row[row])] for row in planned.rows[0]}
     assert len({path[: reference.outermost] for path in used}) == 1
-    assert len(used) <= (reference.most or len(used))
+    assert len(used) <= (reference.max_leaves or len(used))
 
 
 # ---------------------------------------------------------------- in the words of the issue
@@ -224,7 +232,7 @@ def test_a_rule_may_ask_for_fewer_leaves_further_out() -> None:
     d, pods = driver(nodes, "{name: two, maxLeaves: 2}", "topologyConstraints: {}"), gang(8)
     d.run(*pods)
     assert leaves(d, *pods) == {"s2-l1", "s3-l1"}
-    rule = next(one.rule for one in d.decisions() if one.verdict is Verdict.PLACED)
+    rule = next(decision.rule for decision in d.decisions() if decision.verdict is Verdict.PLACED)
     assert rule is not None
     assert (rule.leaves, rule.depth) == (2, 0)
 
@@ -274,7 +282,11 @@ def test_an_unknown_level_is_complained_of_and_a_required_rule_waits_for_it() ->
     pods = gang(2)
     assert d.run(*pods) == {}
     assert "Placement rule rails asks for all leaves in 1 core, and no node has a label" in d.told(pods[0])[0]
-    assert [told for told in d.complaints() if "placementRules: rails" in told and "Its gangs stay pending" in told]
+    assert [
+        complaint
+        for complaint in d.complaints()
+        if "placementRules: rails" in complaint and "Its gangs stay pending" in complaint
+    ]
     d.nodes(*(make_node(f"s1-l1-{n}", "c1/s1/l1") for n in range(1, 5)))
     d.settle()
     assert len(d.where(*pods)) == 2
@@ -284,7 +296,11 @@ def test_a_preferred_rule_for_an_unknown_level_is_ignored_and_complained_of() ->
     d = driver({"s1/l1": 4}, "{name: rails, level: core, enforcement: preferred}")
     pods = gang(2)
     assert len(d.run(*pods)) == 2
-    assert [told for told in d.complaints() if "placementRules: rails" in told and "It is ignored" in told]
+    assert [
+        complaint
+        for complaint in d.complaints()
+        if "placementRules: rails" in complaint and "It is ignored" in complaint
+    ]
 
 
 def test_the_innermost_level_is_one_leaf() -> None:
@@ -321,14 +337,14 @@ def test_a_gang_whose_members_look_at_each_other_keeps_to_them_as_well() -> None
     """A rack a pod, so the gang needs as many nodes as it has pods, and no spine has four racks."""
     racks = {"n1": "s1/l1", "n2": "s1/l1", "n3": "s1/l2", "n4": "s2/l1", "n5": "s2/l1"}
     for rule, held in (("nodes: 4, level: spine", True), ("nodes: 5, level: spine", False)):
-        there = [make_node(name, leaf, labels={"rack": name}) for name, leaf in racks.items()]
-        d = Driver(there, configured(f"{{placementRules: [{{name: spine, {rule}}}]}}"))
+        nodes = [make_node(name, leaf, labels={"rack": name}) for name, leaf in racks.items()]
+        d = Driver(nodes, configured(f"{{placementRules: [{{name: spine, {rule}}}]}}"))
         pods = web_gang(4, one_gpu_spec(affinity=pod_anti_affinity("rack")))
         assert len(d.run(*pods)) == (0 if held else 4), rule
         if held:
             assert "Placement rule spine asks for all leaves in 1 spine, and not even" in d.told(pods[0])[0]
     three = web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
-    d = Driver(there, configured("{placementRules: [{name: spine, level: spine}]}"))
+    d = Driver(nodes, configured("{placementRules: [{name: spine, level: spine}]}"))
     assert set(d.run(*three).values()) == {"n1", "n2", "n3"}
 
 
@@ -360,7 +376,7 @@ HEAD = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "problem"),
     [
         (
             "{placementRules: [{name: a}]}",
@@ -383,10 +399,10 @@ HEAD = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n
         ("{maxNodesToScore: 0}", "spec.maxNodesToScore"),
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused(spec: str, told: str) -> None:
+def test_a_rule_that_makes_no_sense_is_refused(spec: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_configuration({"test": HEAD + spec})
-    assert told in str(caught.value)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -399,5 +415,5 @@ def test_a_rule_that_makes_no_sense_is_refused(spec: str, told: str) -> None:
     ],
 )
 def test_a_rule_that_can_hold_is_accepted(rules: str) -> None:
-    found = load_configuration({"test": f"{HEAD}{{placementRules: [{rules}]}}"})
-    assert len(found.topology.spec.placement_rules) == 2
+    configuration = load_configuration({"test": f"{HEAD}{{placementRules: [{rules}]}}"})
+    assert len(configuration.topology.spec.placement_rules) == 2

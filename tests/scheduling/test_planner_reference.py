@@ -26,23 +26,23 @@ def test_a_gang_is_placed_where_the_rule_says_or_not_at_all(
     # Levels that end in an unlabelled one can't be written as a path with their inner part only.
     reference = Reference(machines, want)
     small = small_of(machines, want)
-    found = small.plan(ask_of(want, strategy))
+    planned = small.plan(ask_of(want, strategy))
     rule, best = reference.rule(), reference.best()
     if not best:
-        assert isinstance(found, PlacementFailure), "there is no place"
-        assert (found.rule is None) == (rule is None)
+        assert isinstance(planned, PlacementFailure), "there is no place"
+        assert (planned.rule is None) == (rule is None)
         if rule is None:
-            assert found.sentence
+            assert planned.sentence
         event("too large" if rule is None else "no room")
         return
     event(f"placed in {len(best[0].leaves)} leaves")
-    assert isinstance(found, Placement), f"{best[0]} would do"
+    assert isinstance(planned, Placement), f"{best[0]} would do"
     assert rule is not None
-    assert (found.rule.depth, found.rule.leaves) == (rule.depth, rule.leaves)
-    (rows,) = found.rows
+    assert (planned.rule.depth, planned.rule.leaves) == (rule.depth, rule.leaves)
+    (rows,) = planned.rows
     placed = Counter(small.world.nodes.names[row] for row in rows)
     _check_members(reference, placed)
-    _check_leaves(reference, placed, best, [small.world.layout.paths[leaf] for leaf in found.leaves])
+    _check_leaves(reference, placed, best, [small.world.layout.paths[leaf] for leaf in planned.leaves])
     positions = [int(small.world.layout.position[row]) for row in rows]
     assert positions == sorted(positions), "ranks follow the order of the fabric"
 
@@ -64,13 +64,13 @@ def _check_members(reference: Reference, placed: Counter[str]) -> None:
         assert not want.max_gpus or sum(placed[name] for name in names) * want.gpus <= want.max_gpus
 
 
-def _check_leaves(reference: Reference, placed: Counter[str], best: list[Option], told: list[Path]) -> None:
+def _check_leaves(reference: Reference, placed: Counter[str], best: list[Option], reported: list[Path]) -> None:
     """The leaves are among those between which only the score decides."""
     place = {leaf: at for at, leaf in enumerate(reference.leaves)}
     by_name = {machine.name: machine for machine in reference.machines}
     used = {by_name[name].place for name in placed}
-    assert used <= set(told)
-    chosen = tuple(sorted(told, key=place.__getitem__))
+    assert used <= set(reported)
+    chosen = tuple(sorted(reported, key=place.__getitem__))
     assert chosen in {option.leaves for option in best}
     if len(used) == len(chosen):
         assert {place[leaf] for leaf in used} == {place[leaf] for leaf in chosen}
@@ -80,12 +80,12 @@ def _check_leaves(reference: Reference, placed: Counter[str], best: list[Option]
 @given(clusters(), wants)
 def test_inside_one_leaf_a_packed_gang_takes_the_fewest_nodes(machines: list[Machine], want: Want) -> None:
     small = small_of(machines, want)
-    found = small.plan(ask_of(want, PlacementStrategy.CONSOLIDATED))
-    if isinstance(found, PlacementFailure) or len(found.leaves) > 1:
+    planned = small.plan(ask_of(want, PlacementStrategy.CONSOLIDATED))
+    if isinstance(planned, PlacementFailure) or len(planned.leaves) > 1:
         return
     reference = Reference(machines, want)
-    leaf = small.world.layout.paths[found.leaves[0]]
-    nodes = {small.world.nodes.names[row] for row in found.rows[0]}
+    leaf = small.world.layout.paths[planned.leaves[0]]
+    nodes = {small.world.nodes.names[row] for row in planned.rows[0]}
     model = next(machine.model for machine in machines if machine.name in nodes)
     keeps = None if want.mixed or not want.gpus else model
     assert len(nodes) == reference.fewest_nodes(leaf, keeps)
@@ -98,11 +98,11 @@ def test_a_pod_alone_is_placed_where_it_fits(machines: list[Machine], gpus: int)
     small = small_of(machines, want)
     reference = Reference(machines, want)
     fitting = {machine.name for machine in machines if reference.on_machine(machine)}
-    found = small.plan(ask_of(want))
-    if isinstance(found, PlacementFailure):
+    planned = small.plan(ask_of(want))
+    if isinstance(planned, PlacementFailure):
         assert not fitting
     else:
-        ((row,),) = found.rows
+        ((row,),) = planned.rows
         assert small.world.nodes.names[row] in fitting
 
 
@@ -196,7 +196,7 @@ def test_in_a_wide_window_the_score_decides_which_leaves_between(strategy: Place
 def equal_between() -> list[Machine]:
     """Seven members of 2 GPUs need both outer leaves and one between: of equal score, and the second holds more."""
     free = {"l0": (4, 2), "l1": (2, 1, 1), "l2": (2, 2, 0), "l3": (4, 2)}
-    places = [(leaf, gpus) for leaf, some in free.items() for gpus in some]
+    places = [(leaf, gpus) for leaf, free_gpus in free.items() for gpus in free_gpus]
     return [Machine(f"n{at}", ("s", leaf), gpus=4, cpu=4, used_gpus=4 - gpus) for at, (leaf, gpus) in enumerate(places)]
 
 
@@ -226,17 +226,17 @@ def test_of_all_sets_of_leaves_the_best_by_the_whole_order_is_taken(
     for size in seen:
         gangs.note(GPU if want.gpus else CPU, size)
     usual = gangs.sizes(GPU if want.gpus else CPU)
-    found = small.plan(ask_of(want, strategy))
-    assert isinstance(found, Placement)
-    chosen = tuple(small.world.layout.paths[leaf] for leaf in found.leaves)
+    placement = small.plan(ask_of(want, strategy))
+    assert isinstance(placement, Placement)
+    chosen = tuple(small.world.layout.paths[leaf] for leaf in placement.leaves)
     scores = {option.leaves: _score(machines, want, depth, option.leaves, strategy, aligned) for option in best}
-    most = max(scores.values())
-    assert found.score.total == scores[chosen] == most
-    ties = [option for option in best if scores[option.leaves] == most]
+    highest = max(scores.values())
+    assert placement.score.total == scores[chosen] == highest
+    ties = [option for option in best if scores[option.leaves] == highest]
     strands = {option.leaves: _stranded(reference, option, usual, depth, strategy) for option in ties}
     assert strands[chosen] == min(strands.values())
     last = [option.leaves for option in ties if strands[option.leaves] == strands[chosen]]
-    assert chosen == min(last, key=lambda some: _last_resort(reference, some, best[0].model))
+    assert chosen == min(last, key=lambda paths: _last_resort(reference, paths, best[0].model))
     event(f"{min(len(scores), 3)} to choose from, {min(len(ties), 3)} of one score, {min(len(last), 3)} alike")
     if leaves >= 3 and best[0].rank[3] >= leaves:
         event("a window wider than what is used")

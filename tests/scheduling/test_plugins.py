@@ -115,8 +115,8 @@ def test_pods_that_differ_in_nothing_a_plugin_reads_are_of_one_class() -> None:
     plain = driven(zoned(a="east"), ZONES)
     pods = [make_pod(f"p{n}", gpus=1, annotations={"example.com/other": str(n)}) for n in range(3)]
     plain.run(*pods)
-    found = {plain.engine.workloads.of_pod(pod.metadata.uid)[1].cls for pod in pods}  # type: ignore[index]
-    assert len(found) == 1
+    classes = {plain.engine.workloads.of_pod(pod.metadata.uid)[1].cls for pod in pods}  # type: ignore[index]
+    assert len(classes) == 1
 
 
 def test_an_empty_label_is_not_an_absent_one() -> None:
@@ -162,8 +162,8 @@ def test_a_column_must_be_declared() -> None:
     pod = make_pod("p", annotations={ZONE: "east"})
     d.apply(pod)
     d.step()
-    (told,) = d.told(pod)
-    assert "label example.com/zone is not among the node_labels" in told
+    (message,) = d.told(pod)
+    assert "label example.com/zone is not among the node_labels" in message
 
 
 # ---------------------------------------------------------------- scores
@@ -182,7 +182,7 @@ def test_a_score_of_nodes_chooses_the_leaf_and_the_node_in_it() -> None:
     pod = make_pod("p", gpus=1)
     d = driven(nodes, scored("likes", 0.5, s1_l2_2=1000))
     assert d.run(pod) == {"p": "s1-l2-2"}
-    (decision,) = [one for one in d.decisions() if one.verdict is Verdict.PLACED]
+    (decision,) = [decision for decision in d.decisions() if decision.verdict is Verdict.PLACED]
     assert decision.score is not None
     assert decision.score.added == (("likes", 500),), "the mean of the leaf's nodes"
 
@@ -195,9 +195,9 @@ def test_what_the_pod_prefers_itself_comes_first() -> None:
 
 def test_a_score_of_leaves_is_weighed_with_the_others() -> None:
     def last(leaves: Leaves, request: Request) -> Int64:
-        found = np.zeros(len(leaves.paths), np.int64)
-        found[-1] = 1000
-        return found
+        scores = np.zeros(len(leaves.paths), np.int64)
+        scores[-1] = 1000
+        return scores
 
     plugin = Plugin("last", scores=[Score("lastLeaf", leaves=last, weight=0.0)])
     nodes = fabric({"s1/l1": 4, "s1/l2": 4, "s1/l3": 4})
@@ -216,8 +216,8 @@ def test_weights_are_reloaded() -> None:
 def test_a_weight_for_a_score_nobody_has_is_complained_of() -> None:
     d = driven((), config=configured("{scoringWeights: {plugins: {coldness: 1}}}"))
     d.step()
-    (told,) = d.complaints()
-    assert "spec.scoringWeights.plugins.coldness" in told
+    (complaint,) = d.complaints()
+    assert "spec.scoringWeights.plugins.coldness" in complaint
 
 
 def test_the_score_is_told_for_members_that_are_placed_again() -> None:
@@ -236,11 +236,11 @@ def test_the_score_is_told_for_members_that_are_placed_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "node"), [(None, "s1-l3-1"), (12, "s1-l3-1"), (8, "s1-l2-1"), (4, "s1-l1-1"), (1, "s1-l1-1")]
+    ("max_nodes", "node"), [(None, "s1-l3-1"), (12, "s1-l3-1"), (8, "s1-l2-1"), (4, "s1-l1-1"), (1, "s1-l1-1")]
 )
-def test_max_nodes_to_score_looks_at_the_first_places_only(most: int | None, node: str) -> None:
+def test_max_nodes_to_score_looks_at_the_first_places_only(max_nodes: int | None, node: str) -> None:
     plugin = scored("likes", 1.0, s1_l1_1=1, s1_l2_1=100, s1_l3_1=1000)
-    spec = f"{{maxNodesToScore: {most}}}" if most else "{}"
+    spec = f"{{maxNodesToScore: {max_nodes}}}" if max_nodes else "{}"
     d = driven(fabric({"s1/l1": 4, "s1/l2": 4, "s1/l3": 4}), plugin, config=configured(spec))
     assert d.run(make_pod("p", gpus=1)) == {"p": node}
 
@@ -283,12 +283,12 @@ def test_one_that_no_plugin_has_is_refused_with_all_names() -> None:
     d = driven(fabric({"s1/l1": 4}), BACKWARDS)
     pod = make_pod("p", annotations={"placement-strategy": "sideways"})
     assert d.run(pod) == {}
-    (told,) = d.told(pod)
-    assert "'sideways' is not one of consolidated, distributed, balanced, backwards" in told
+    (message,) = d.told(pod)
+    assert "'sideways' is not one of consolidated, distributed, balanced, backwards" in message
 
 
 @pytest.mark.parametrize(
-    ("leaves", "nodes", "told"),
+    ("leaves", "nodes", "problem"),
     [
         (lambda limits, members: limits, seat_last, "it assigned 2 members as"),
         (deal_all, lambda here: np.full(len(here.rows), 1, np.int64), "it assigned 2 members as"),
@@ -297,22 +297,22 @@ def test_one_that_no_plugin_has_is_refused_with_all_names() -> None:
     ],
     ids=["too many", "one too many", "no array", "writes"],
 )
-def test_an_answer_that_makes_no_sense_is_a_failure(leaves: Any, nodes: Any, told: str) -> None:
+def test_an_answer_that_makes_no_sense_is_a_failure(leaves: Any, nodes: Any, problem: str) -> None:
     d = driven(fabric({"s1/l1": 4}), Plugin("odd", strategies=[Strategy("odd", leaves, nodes)]))
     pods = gang(2)
     for pod in pods:
         pod.metadata.annotations["topology.scheduler/placement-strategy"] = "odd"
     d.apply(*pods)
     d.step()
-    assert told in d.told(pods[0])[0]
+    assert problem in d.told(pods[0])[0]
     assert d.told(pods[0])[0].startswith("Plugin odd failed: strategy: ")
 
 
 # ---------------------------------------------------------------- size rules
 
 
-def two_leaves_at_most(found: Gang) -> Demand | None:
-    return Demand("", leaves=1) if found.members == 2 else None
+def two_leaves_at_most(gang: Gang) -> Demand | None:
+    return Demand("", leaves=1) if gang.members == 2 else None
 
 
 def test_a_size_rule_of_a_plugin_narrows_the_built_in_one() -> None:
@@ -353,13 +353,13 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_filter_that_fails_is_told_on_the_pod_and_changes_nothing(kind: str) -> None:
-    accepts, told = WRONG[kind]
+    accepts, problem = WRONG[kind]
     d = driven(fabric({"s1/l1": 2}), filtering(accepts, name="sensor"))
     before = d.engine.world.nodes.allocatable.copy()
     pod = make_pod("p", gpus=1)
     d.apply(pod)
     d.step()
-    assert d.told(pod, Reason.FAILED_SCHEDULING) == [f"Plugin sensor failed: filter: {told}. The scheduler retries."]
+    assert d.told(pod, Reason.FAILED_SCHEDULING) == [f"Plugin sensor failed: filter: {problem}. The scheduler retries."]
     assert d.marked() == set(), "no node is lacking: an autoscaler must not add any"
     assert d.decisions() == []
     assert (d.engine.world.nodes.allocatable == before).all()
@@ -449,14 +449,14 @@ def test_a_parked_pod_whose_filter_fails_while_others_are_woken_is_not_lost() ->
     away = True
     d.nodes(make_node("big", "s1/l1", gpus=16))
     d.settle()
-    assert any("Plugin test failed" in told for told in d.told(pod))
+    assert any("Plugin test failed" in message for message in d.told(pod))
     away = False
     d.settle(1.0)
     assert d.where(pod) == {"p": "big"}
 
 
 @pytest.mark.parametrize(
-    ("scores", "told"),
+    ("scores", "problem"),
     [
         (
             lambda table, request, rows: np.full(len(rows), 1001, np.int64),
@@ -467,12 +467,12 @@ def test_a_parked_pod_whose_filter_fails_while_others_are_woken_is_not_lost() ->
     ],
     ids=["high", "low", "floats"],
 )
-def test_a_score_that_makes_no_sense_is_a_failure(scores: Any, told: str) -> None:
+def test_a_score_that_makes_no_sense_is_a_failure(scores: Any, problem: str) -> None:
     d = driven(fabric({"s1/l1": 2}), Plugin("odd", scores=[Score("odd", nodes=scores)]))
     pod = make_pod("p", gpus=1)
     d.apply(pod)
     d.step()
-    assert d.told(pod) == [f"Plugin odd failed: score: {told}. The scheduler retries."]
+    assert d.told(pod) == [f"Plugin odd failed: score: {problem}. The scheduler retries."]
 
 
 def test_two_plugins_filter_both() -> None:
@@ -483,19 +483,19 @@ def test_two_plugins_filter_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "problem"),
     [
         (Demand("", leaves=-1), "it demands -1 leaves from 1 nodes on"),
         ("two leaves", "it returned str, a Demand or None is expected"),
     ],
     ids=["below zero", "text"],
 )
-def test_a_demand_that_makes_no_sense_is_a_failure(answer: Any, told: str) -> None:
+def test_a_demand_that_makes_no_sense_is_a_failure(answer: Any, problem: str) -> None:
     d = driven(fabric({"s1/l1": 2}), Plugin("odd", size_rule=lambda gang: answer))
     pods = gang(2)
     d.apply(*pods)
     d.step()
-    assert d.told(pods[0]) == [f"Plugin odd failed: size rule: {told}. The scheduler retries."]
+    assert d.told(pods[0]) == [f"Plugin odd failed: size rule: {problem}. The scheduler retries."]
 
 
 def test_no_array_that_a_plugin_gets_can_be_written_to() -> None:
@@ -557,17 +557,17 @@ def test_a_score_for_pods_alone_that_fails_harms_nobody_else() -> None:
     d.run(pod, *others)
     assert not pod.spec.node_name
     assert d.told(pod)[0].startswith("Plugin broken failed: score: RuntimeError: too hot")
-    assert all(one.spec.node_name for one in others)
+    assert all(member.spec.node_name for member in others)
 
 
 @pytest.mark.parametrize(
-    ("plugin", "told"),
+    ("plugin", "problem"),
     [
         (Plugin("p", alone=[Score("p", leaves=lambda leaves, request: leaves.used)]), "and must have nodes"),
         (alone("fragmentation"), "called fragmentation is there already"),
         (alone("off"), "called off is there already"),
     ],
 )
-def test_a_score_for_pods_alone_must_be_of_nodes_and_have_a_name_of_its_own(plugin: Plugin, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_score_for_pods_alone_must_be_of_nodes_and_have_a_name_of_its_own(plugin: Plugin, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         Extensions().register(plugin)

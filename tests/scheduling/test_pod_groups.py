@@ -172,8 +172,8 @@ def test_a_changed_minimum_is_understood_by_the_pods_that_wait() -> None:
     assert len(d.where(*waiting)) == 3
 
 
-@pytest.mark.parametrize("gone", [True, False], ids=["after the last pod that waited", "before it"])
-def test_a_gang_whose_minimum_becomes_what_runs_is_not_rolled_back_though_nobody_waits(gone: bool) -> None:
+@pytest.mark.parametrize("deleted_first", [True, False], ids=["after the last pod that waited", "before it"])
+def test_a_gang_whose_minimum_becomes_what_runs_is_not_rolled_back_though_nobody_waits(deleted_first: bool) -> None:
     d = Driver(fabric({"s1/l1": 6}))
     d.groups(make_group("g", 4, api=GroupApi.VOLCANO))
     made = members(4, api=GroupApi.VOLCANO)
@@ -182,11 +182,11 @@ def test_a_gang_whose_minimum_becomes_what_runs_is_not_rolled_back_though_nobody
     for pod in made[:3]:
         d.answer(pod.metadata.uid)
     d.answer(made[3].metadata.uid, BindOutcome.REJECTED)
-    if gone:
+    if deleted_first:
         d.delete(made[3])
         d.step(1)
     d.groups(make_group("g", 3, api=GroupApi.VOLCANO))
-    if not gone:
+    if not deleted_first:
         d.delete(made[3])
     for _ in range(20):
         d.step(1)
@@ -362,11 +362,11 @@ def test_a_place_within_the_level_is_found_if_and_only_if_there_is_one(
     if two_classes and count > 1:
         groups = [(pods(1), count - 1), (pods(1, cpu=1), 1)]
     ask = PlacementQuery(groups, gang=True, enforcement=Enforcement.PREFERRED, within=depth, level="level")
-    found = small.plan(ask)
-    assert isinstance(found, Placement) == (max(small_room.values()) >= count)
-    if isinstance(found, Placement):
+    planned = small.plan(ask)
+    assert isinstance(planned, Placement) == (max(small_room.values()) >= count)
+    if isinstance(planned, Placement):
         layout = small.world.layout
-        used = {int(layout.leaf_of_row[row]) for rows in found.rows for row in rows}
+        used = {int(layout.leaf_of_row[row]) for rows in planned.rows for row in rows}
         assert len({layout.domain_of_leaf(depth, leaf) for leaf in used}) == 1
         plain = small.plan(PlacementQuery(groups, gang=True, enforcement=Enforcement.PREFERRED))
         assert isinstance(plain, Placement)
@@ -382,9 +382,9 @@ def test_a_required_rule_waits_within_the_level() -> None:
     assert isinstance(small.plan(bound), PlacementFailure)
     small.hold("s2l1n1", gpus=8)
     three = PlacementQuery([(pods(8), 3)], gang=True, within=1, level="spine")
-    found = small.plan(three)
-    assert isinstance(found, Placement)
-    assert {small.world.layout.paths[leaf][0] for leaf in found.leaves} == {"s1"}
+    placement = small.plan(three)
+    assert isinstance(placement, Placement)
+    assert {small.world.layout.paths[leaf][0] for leaf in placement.leaves} == {"s1"}
 
 
 # ---------------------------------------------------------------- what is written on it

@@ -284,12 +284,12 @@ def test_a_gang_that_is_placed_keeps_no_nomination() -> None:
     for pod in members:
         d.delete(pod)
     lost = with_priority(gang(2), 10)
-    one, two = run_pod(d, "x", "s1-l1-1"), run_pod(d, "y", "s1-l1-2")
+    first, second = run_pod(d, "x", "s1-l1-1"), run_pod(d, "y", "s1-l1-2")
     run_pod(d, "z", "s1-l1-3")
     d.apply(*lost)
     d.step()
     assert len(d.preempted()) == 2
-    d.evict(one, two)
+    d.evict(first, second)
     d.settle()
     assert len(d.where(*lost)) == 2
     assert len(d.engine.preempting.nominations) == 0
@@ -329,7 +329,7 @@ def test_plans_with_a_victim_of_a_namespace_where_an_eviction_failed_begin_with_
         d.forget()
     d.apply(*with_priority(gang(3), 10))
     d.step(100)
-    victims = [one.pod.uid for one in d.said if isinstance(one, Preempt)]
+    victims = [instruction.pod.uid for instruction in d.said if isinstance(instruction, Preempt)]
     assert len(victims) == 3
     assert [d.engine.preempting.needs_dry_run(uid) for uid in victims] == [refused] * 3
 
@@ -549,9 +549,9 @@ def test_pods_that_no_room_would_help_are_not_tried_again_whenever_a_pod_is_boun
     run_pod(d, "low", "s1-l1-1", gpus=1)
     d.apply(*[urgent_pod(f"large-{number}", gpus=99) for number in range(50)])
     d.settle()
-    attempts = sum(isinstance(one, RecordDecision) for one in d.said)
+    attempts = sum(isinstance(instruction, RecordDecision) for instruction in d.said)
     pods = [make_pod(f"small-{number}", gpus=1) for number in range(4)]
     for pod in pods:
         d.run(pod)
     assert len(d.where(*pods)) == 4
-    assert sum(isinstance(one, RecordDecision) for one in d.said) - attempts == 4
+    assert sum(isinstance(instruction, RecordDecision) for instruction in d.said) - attempts == 4

@@ -34,15 +34,15 @@ def test_the_pod_waits_until_the_claims_of_its_victims_are_deallocated() -> None
     d.apply(urgent)
     d.step()
     (victim,) = d.preempted()
-    gone = first if victim == "first" else second
-    end(d, gone, deallocated=False)
+    evicted = first if victim == "first" else second
+    end(d, evicted, deallocated=False)
     d.step()
     for _ in range(5):
         d.step(60)
     assert d.preempted() == [victim], "no other pod while Kubernetes deallocates the claim"
     nominations = [said for said in d.said if isinstance(said, Nominate)]
     assert len(nominations) == 1, "it keeps its nomination all the time"
-    deallocate(d, gone)
+    deallocate(d, evicted)
     d.settle()
     assert urgent.spec.node_name
 
@@ -62,8 +62,8 @@ def test_while_kubernetes_deallocates_no_claim_no_further_pods_are_evicted_for_d
     for _ in range(100):
         d.step(60)
     assert d.preempted() == [victim]
-    told = d.told(urgent, Reason.PREEMPTION_FAILED)
-    assert sum("check that kube-controller-manager runs" in text for text in told) == 1
+    messages = d.told(urgent, Reason.PREEMPTION_FAILED)
+    assert sum("check that kube-controller-manager runs" in text for text in messages) == 1
     assert any("no other pod is evicted for devices" in text for text in d.told(later, Reason.FAILED_SCHEDULING))
 
     deallocate(d, lower[victim])

@@ -320,7 +320,7 @@ def test_no_other_set_costs_less(
             slack, mode = 0, "pod"
         held = data.draw(running_pods(gangs=True, budgets=small_too))
         s = PreemptionScene(Small(grid(1, 2, 2, gpus=4)), held)
-        for name, count in Counter(one.gang for one in held if one.gang).items():
+        for name, count in Counter(pod.gang for pod in held if pod.gang).items():
             s.gang(name, max(1, count - slack), mode)
         for name in ("b", "c"):
             s.budget(name, data.draw(st.integers(0, 2)))
@@ -338,8 +338,8 @@ def test_no_other_set_costs_less(
 def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: int) -> None:
     """By trial; where not every set is tried, at least nobody goes who could stay."""
     held = [
-        replace(one, port=data.draw(st.sampled_from([0, 80])))
-        for one in data.draw(running_pods(gangs=True, budgets=True))
+        replace(pod, port=data.draw(st.sampled_from([0, 80])))
+        for pod in data.draw(running_pods(gangs=True, budgets=True))
     ]
     cls = replace(
         pods(data.draw(st.integers(1, 3))), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),))

@@ -111,17 +111,17 @@ def test_victims_are_the_cheapest_that_free_a_numa_node_wherever_pods_are(
         assert tuple(victims) in {tuple(p.metadata.name for p in chosen) for chosen in of_level}
 
 
-def leaves_room(pods: Sequence[Pod], gone: Collection[Pod], free: Sequence[int], gpus: int) -> bool:
+def leaves_room(pods: Sequence[Pod], removed: Collection[Pod], free: Sequence[int], gpus: int) -> bool:
     """Return whether a NUMA node has room without some pods, wherever pods are as far as the report allows."""
     used = [4 - amount for amount in free]
     sizes = [int(pod.spec.containers[0].resources.limits[NVIDIA]) for pod in pods]
-    left = [size for pod, size in zip(pods, sizes, strict=True) if pod not in gone]
+    left = [size for pod, size in zip(pods, sizes, strict=True) if pod not in removed]
     ways = [w for w in range(1 << len(pods)) if sum(s for n, s in enumerate(sizes) if w >> n & 1) == used[0]]
     assert ways and sum(left) <= sum(used)
     for way in ways:
         taken = [0, 0]
         for number, (pod, size) in enumerate(zip(pods, sizes, strict=True)):
-            if pod not in gone:
+            if pod not in removed:
                 taken[0 if way >> number & 1 else 1] += size
         if 4 - min(taken) < gpus:
             return False

@@ -9,7 +9,7 @@ from topo_scheduler.api.objects import Pod
 
 def waits(d: Driver, gpus: int, bother: Callable[[], None]) -> list[float]:
     """Return how long pods of another namespace wait, one after the other."""
-    found = []
+    delays = []
     for number in range(2):
         victim: Pod = make_pod(f"v{number}", gpus=gpus, namespace="victim")
         d.apply(victim)
@@ -18,8 +18,8 @@ def waits(d: Driver, gpus: int, bother: Callable[[], None]) -> list[float]:
         while not victim.spec.node_name and d.now < began + 300:
             bother()
             d.settle(1)
-        found.append(d.now - began)
-    return found
+        delays.append(d.now - began)
+    return delays
 
 
 def pretended() -> list[Pod]:

@@ -26,7 +26,7 @@ def published(*, members: int = 4, gpus: int = 8, leaves: dict[str, int]) -> lis
 
 
 @pytest.mark.parametrize(
-    ("leaves", "members", "gpus", "told"),
+    ("leaves", "members", "gpus", "quality"),
     [
         ({"s1/l1": 2}, 4, 2, ("node", "0", "0.00")),
         ({"s1/l1": 4}, 4, 8, ("leaf", "1", "2.00")),
@@ -37,9 +37,9 @@ def published(*, members: int = 4, gpus: int = 8, leaves: dict[str, int]) -> lis
     ],
 )
 def test_every_pod_of_a_gang_tells_levels_and_hops(
-    leaves: dict[str, int], members: int, gpus: int, told: tuple[str, str, str]
+    leaves: dict[str, int], members: int, gpus: int, quality: tuple[str, str, str]
 ) -> None:
-    expected = dict(zip(NAMES[1:], told, strict=True))
+    expected = dict(zip(NAMES[1:], quality, strict=True))
     assert published(members=members, gpus=gpus, leaves=leaves) == [expected] * members
 
 
@@ -85,17 +85,19 @@ def test_hops_are_those_of_every_pair(machines: list[Machine], data: st.DataObje
     small = small_of(machines, Want(1, 1))
     chosen = data.draw(st.lists(st.sampled_from(machines), min_size=1, max_size=6))
     layout = small.world.layout
-    found = quality_of(layout, small.rows(*(machine.name for machine in chosen)))
+    quality = quality_of(layout, small.rows(*(machine.name for machine in chosen)))
 
-    def apart(one: Machine, other: Machine) -> int:
-        if one.name == other.name:
+    def apart(machine: Machine, other: Machine) -> int:
+        if machine.name == other.name:
             return 0
-        common = next((n for n, pair in enumerate(zip(one.place, other.place, strict=True)) if pair[0] != pair[1]), -1)
-        return 2 if common < 0 else 2 * (len(one.place) - common + 1)
+        common = next(
+            (n for n, pair in enumerate(zip(machine.place, other.place, strict=True)) if pair[0] != pair[1]), -1
+        )
+        return 2 if common < 0 else 2 * (len(machine.place) - common + 1)
 
-    hops = [apart(one, other) for one, other in combinations(chosen, 2)]
-    assert found.most_hops == max(hops, default=0) == 2 * found.levels
-    assert found.mean_hops == (1000 * sum(hops) // len(hops) if hops else 0)
+    hops = [apart(machine, other) for machine, other in combinations(chosen, 2)]
+    assert quality.most_hops == max(hops, default=0) == 2 * quality.levels
+    assert quality.mean_hops == (1000 * sum(hops) // len(hops) if hops else 0)
 
 
 def test_gangs_are_counted_by_the_level_they_span() -> None:

@@ -60,8 +60,8 @@ class Line(RuleBasedStateMachine):
         self.release()
         active = [order for place, _, order in self.places.values() if place is Place.ACTIVE]
         expected = min(active, key=lambda order: (-order.priority, order.created, order.id), default=None)
-        found = self.queue.pop(self.now)
-        assert found == (expected.id if expected else None)
+        popped = self.queue.pop(self.now)
+        assert popped == (expected.id if expected else None)
         if expected:
             del self.places[expected.id]
 
@@ -94,7 +94,8 @@ TestLine.settings = settings(max_examples=60, stateful_step_count=40, deadline=N
 def test_parked_ones_that_are_woken_have_their_turns_in_order() -> None:
     queue = Queue()
     orders = {
-        one.id: one for one in (Order(1, 5, "late"), Order(1, 2, "early"), Order(9, 9, "urgent"), Order(1, 2, "alike"))
+        order.id: order
+        for order in (Order(1, 5, "late"), Order(1, 2, "early"), Order(9, 9, "urgent"), Order(1, 2, "alike"))
     }
     for order in orders.values():
         queue.mark_unschedulable(order)

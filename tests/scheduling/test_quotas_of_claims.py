@@ -122,30 +122,32 @@ MIG_COUNTERS = {"multiprocessors": {"value": "132"}, **{f"memory-slice-{n}": {"v
     ],
 )
 def test_a_device_counts_by_its_driver_and_type(driver: str, device: dict[str, Any], expected: int) -> None:
-    (found,) = read([{"name": "d", **device}], driver).devices
-    assert gpus_of_device(driver, found, None, {}) == expected
+    (parsed,) = read([{"name": "d", **device}], driver).devices
+    assert gpus_of_device(driver, parsed, None, {}) == expected
 
 
 def test_a_partition_counts_by_the_largest_part_of_its_counters() -> None:
     consumed = {"multiprocessors": {"value": "16"}, "memory-slice-3": {"value": "1"}}
     device = {"name": "mig", "consumesCounters": [{"counterSet": "gpu-0", "counters": consumed}]}
-    (found,) = read([device]).devices
+    (parsed,) = read([device]).devices
     counters = {("gpu-0", name): int(counter["value"]) for name, counter in MIG_COUNTERS.items()}
-    assert gpus_of_device(DRIVER, found, None, counters) == 125, "one of eight memory slices, 16 of 132 multiprocessors"
+    assert gpus_of_device(DRIVER, parsed, None, counters) == 125, (
+        "one of eight memory slices, 16 of 132 multiprocessors"
+    )
 
 
 def test_a_share_counts_by_the_largest_part_of_a_capacity() -> None:
     device = {"name": "d", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
-    (found,) = read([device]).devices
-    assert gpus_of_device(DRIVER, found, {"memory": 20 * 2**30}, {}) == 250
+    (parsed,) = read([device]).devices
+    assert gpus_of_device(DRIVER, parsed, {"memory": 20 * 2**30}, {}) == 250
 
 
 @pytest.mark.parametrize("consumed", [{}, {"memory": 0}, {"gone": 1}])
 def test_a_share_that_consumes_nothing_counts_as_a_device(consumed: dict[str, int]) -> None:
     """Kubernetes counts ``<class>.deviceclass.resource.k8s.io/devices`` so: one for each device of a request."""
     device = {"name": "d", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
-    (found,) = read([device]).devices
-    assert gpus_of_device(DRIVER, found, consumed, {}) == 1000
+    (parsed,) = read([device]).devices
+    assert gpus_of_device(DRIVER, parsed, consumed, {}) == 1000
 
 
 def test_shares_without_limits_do_not_evade_a_quota() -> None:

@@ -24,8 +24,8 @@ def ways(d: Driver, pod: Pod) -> dict[RemedyKind, str]:
     return {way.kind: say(way, d.now + EPOCH) for way in explanation_of(d, pod).ways}
 
 
-def kinds(found: Explanation) -> list[RemedyKind]:
-    return [way.kind for way in found.ways]
+def kinds(explanation: Explanation) -> list[RemedyKind]:
+    return [way.kind for way in explanation.ways]
 
 
 # ---------------------------------------------------------------- the dominant reason
@@ -65,7 +65,7 @@ def reason(nodes: dict[str, int], *running: Pod, size: int, gpus: int = 8, **ann
 
 
 @pytest.mark.parametrize(
-    ("nodes", "running", "size", "gpus", "told"),
+    ("nodes", "running", "size", "gpus", "expected"),
     [
         ({"s/l": 2}, [("s-l-1", 8)], 2, 8, "16 GPUs are needed and 8 are free"),
         (
@@ -99,10 +99,10 @@ def reason(nodes: dict[str, int], *running: Pod, size: int, gpus: int = 8, **ann
     ],
 )
 def test_the_dominant_reason(
-    nodes: dict[str, int], running: list[tuple[str, int]], size: int, gpus: int, told: str
+    nodes: dict[str, int], running: list[tuple[str, int]], size: int, gpus: int, expected: str
 ) -> None:
     pods = [foreign_pod(f"x{n}", node, used) for n, (node, used) in enumerate(running)]
-    assert reason(nodes, *pods, size=size, gpus=gpus) == told
+    assert reason(nodes, *pods, size=size, gpus=gpus) == expected
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_free_gpus_on_nodes_that_pods_may_not_use() -> None:
     d = Driver(nodes)
     pods = gang(2)
     d.apply(*pods)
-    found = explanation_of(d, pods[0])
+    explanation = explanation_of(d, pods[0])
     # Not even empty nodes would do: that stands before all else.
-    assert found.reason.startswith("The gang is larger than the cluster")
+    assert explanation.reason.startswith("The gang is larger than the cluster")
     d.apply(foreign_pod("x", "s-l-2", 4))
     pod = make_pod("p", gpus=8)
     d.apply(pod)
@@ -164,8 +164,8 @@ def test_every_leaf_and_spine_tells_free_room_and_what_took_its_nodes() -> None:
     d.apply(foreign_pod("x", "s-a-1"), foreign_pod("y", "s-b-1", 2), foreign_pod("z", "t-a-1"))
     pods = gang(3)
     d.apply(*pods)
-    table = {"/".join(one.path): one for one in explanation_of(d, pods[0]).domains}
-    assert {path: (one.level, one.nodes, one.free_gpus, one.room) for path, one in table.items()} == {
+    table = {"/".join(domain.path): domain for domain in explanation_of(d, pods[0]).domains}
+    assert {path: (domain.level, domain.nodes, domain.free_gpus, domain.room) for path, domain in table.items()} == {
         "s": ("spine", 5, 22, 2),
         "t": ("spine", 2, 8, 1),
         "s/a": ("leaf", 3, 8, 1),
@@ -191,11 +191,11 @@ def test_what_ends_by_itself_is_waited_for() -> None:
     d.apply(soon, late)
     pods = gang(2)
     d.apply(*pods)
-    found = explanation_of(d, pods[0])
-    way = next(way for way in found.ways if way.kind is RemedyKind.WAIT)
+    explanation = explanation_of(d, pods[0])
+    way = next(way for way in explanation.ways if way.kind is RemedyKind.WAIT)
     assert way.until == EPOCH + 7200
     assert way.cost.seconds == 7200
-    assert [one.name for one in way.ended] == ["default/soon"]
+    assert [ending.name for ending in way.ended] == ["default/soon"]
     assert say(way, EPOCH) == "wait until about 00:13 UTC, when pod default/soon ends"
     d.now = 7201
     assert RemedyKind.WAIT not in kinds(explanation_of(d, pods[0])) or ways(d, pods[0])[RemedyKind.WAIT].count("late")
@@ -211,7 +211,7 @@ def test_a_gang_ends_as_a_whole() -> None:
     d.apply(*pods)
     (way,) = explanation_of(d, pods[0]).ways
     assert (way.kind, way.cost.pods, way.cost.gpus) == (RemedyKind.FREE, 3, 24)
-    assert [(one.name, one.gang, len(one.pods)) for one in way.ended] == [("default/old", True, 3)]
+    assert [(ending.name, ending.gang, len(ending.pods)) for ending in way.ended] == [("default/old", True, 3)]
     assert say(way, 0) == "end gang default/old (3 pods) on nodes s-a-1, s-a-2, s-b-1: 3 pods, 24 GPUs"
 
 
@@ -308,9 +308,15 @@ def test_the_cheapest_comes_first() -> None:
     d.apply(timed, foreign_pod("y", "s-b-1"))
     pods = gang(2)
     d.apply(*pods)
-    found = explanation_of(d, pods[0])
-    assert kinds(found) == [RemedyKind.WAIT, RemedyKind.RETURN, RemedyKind.RELAX, RemedyKind.REDUCE, RemedyKind.FREE]
-    assert [way.cost for way in found.ways] == sorted(way.cost for way in found.ways)
+    explanation = explanation_of(d, pods[0])
+    assert kinds(explanation) == [
+        RemedyKind.WAIT,
+        RemedyKind.RETURN,
+        RemedyKind.RELAX,
+        RemedyKind.REDUCE,
+        RemedyKind.FREE,
+    ]
+    assert [way.cost for way in explanation.ways] == sorted(way.cost for way in explanation.ways)
 
 
 # ---------------------------------------------------------------- telling
@@ -330,10 +336,12 @@ def test_remedies_are_told_after_the_reason_as_event_and_condition_of_each_pod()
     before = d.told(pods[0])
     assert len(before) == 1 and "What would help" not in before[0]
     said = d.explain()
-    told = {one.pod.name: one.message for one in said if isinstance(one, EmitEvent)}
-    marked = {one.pod.name: one.message for one in said if isinstance(one, MarkUnschedulable)}
-    assert told == marked and set(told) == {"g-0", "g-1"}
-    assert told["g-0"] == (
+    events = {instruction.pod.name: instruction.message for instruction in said if isinstance(instruction, EmitEvent)}
+    marked = {
+        instruction.pod.name: instruction.message for instruction in said if isinstance(instruction, MarkUnschedulable)
+    }
+    assert events == marked and set(events) == {"g-0", "g-1"}
+    assert events["g-0"] == (
         f"{before[0]} What would help, cheapest first: (1) reduce it to 1 pod;"
         " (2) end pod default/x on node s-a-1: 1 pod, 8 GPUs."
     )
@@ -376,7 +384,11 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
     for _ in range(4):
         d.step(15)
         d.explain()
-    conditions = [one.message for one in d.said if isinstance(one, MarkUnschedulable) and one.pod.name == "g-0"]
+    conditions = [
+        instruction.message
+        for instruction in d.said
+        if isinstance(instruction, MarkUnschedulable) and instruction.pod.name == "g-0"
+    ]
     assert "Reserved: s/a" in conditions[-1]
     assert "What would help, cheapest first: (1) wait until" in conditions[-1]
     assert conditions == list(dict.fromkeys(conditions)), "none of it is told twice"
@@ -413,7 +425,7 @@ def test_an_event_never_exceeds_what_the_api_takes() -> None:
     pods = gang(9)
     d.apply(*pods)
     d.step()
-    messages = [one.message for one in d.explain() if isinstance(one, EmitEvent)]
+    messages = [instruction.message for instruction in d.explain() if isinstance(instruction, EmitEvent)]
     assert messages and all(len(message.encode()) <= NOTE_BYTES for message in messages)
     assert all("What would help" in message for message in messages)
 
@@ -447,7 +459,7 @@ def test_work_is_done_in_slices_and_decisions_go_on_between_them() -> None:
         single = make_pod(f"single-{slices}", gpus=1)
         assert d.run(single) or slices > 20
     assert slices > 10
-    assert any(isinstance(one, EmitEvent) for one in said)
+    assert any(isinstance(instruction, EmitEvent) for instruction in said)
 
 
 def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> None:
@@ -457,7 +469,7 @@ def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> No
     d.engine.explain(d.now, lambda: 0.0, 0.0)
     d.apply(foreign_pod("late", "s-a-2"))
     said = d.explain()
-    assert said and not any("late" in one.message for one in said if isinstance(one, EmitEvent))
+    assert said and not any("late" in instruction.message for instruction in said if isinstance(instruction, EmitEvent))
 
 
 def test_members_that_leave_while_their_gang_is_explained_are_no_fault() -> None:
@@ -481,7 +493,7 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting(d)
     monkeypatch.setattr(explainer, "search_remedies", broken)
     said = d.engine.explain(d.now, lambda: 0.0, 1.0)
-    (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, LogWarning)]
+    (fault,) = [instruction.message.partition(": ")[2] for instruction in said if isinstance(instruction, LogWarning)]
     text = "internal fault in the explanation of why it is pending, please report it: IndexError: no such row at"
     text += " test_reasons.py:"
     assert fault.startswith(text)
@@ -499,7 +511,7 @@ def test_it_is_begun_again_when_nodes_change_meanwhile() -> None:
     due = d.engine.why.next_due()
     assert due is not None and due <= d.now + 1
     said = d.explain(1)
-    assert all("s-b-2" not in one.message for one in said if isinstance(one, EmitEvent))
+    assert all("s-b-2" not in instruction.message for instruction in said if isinstance(instruction, EmitEvent))
     assert said
 
 
@@ -509,8 +521,10 @@ def test_gangs_that_ask_alike_share_an_explanation() -> None:
     for name in ("one", "two"):
         d.apply(*gang(2, name=name))
     d.step()
-    told = {one.pod.name: one.message for one in d.explain() if isinstance(one, EmitEvent)}
-    assert set(told) == {"one-0", "one-1", "two-0", "two-1"}
+    events = {
+        instruction.pod.name: instruction.message for instruction in d.explain() if isinstance(instruction, EmitEvent)
+    }
+    assert set(events) == {"one-0", "one-1", "two-0", "two-1"}
 
 
 def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> None:
@@ -521,9 +535,9 @@ def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> No
     d.step()
     d.apply(*gang(2, name="late", gpus=4))
     d.step()
-    told = {one.pod.name for one in d.explain() if isinstance(one, EmitEvent)}
-    assert {"late-0", "late-1"} <= told
-    assert len(told & {pod.metadata.name for pod in singles}) == MAX_EXPLAINED_WORKLOADS
+    explained = {instruction.pod.name for instruction in d.explain() if isinstance(instruction, EmitEvent)}
+    assert {"late-0", "late-1"} <= explained
+    assert len(explained & {pod.metadata.name for pod in singles}) == MAX_EXPLAINED_WORKLOADS
     assert explanation_of(d, singles[-1]).ways
 
 
@@ -534,7 +548,7 @@ def test_namespaces_are_explained_in_turn() -> None:
     d.step()
     d.apply(*[make_pod(f"{name}-{n}", gpus=8, namespace=name, created=99) for name in ("few", "other") for n in (0, 1)])
     d.step()
-    said = [one.pod.namespace for one in d.explain() if isinstance(one, EmitEvent)]
+    said = [instruction.pod.namespace for instruction in d.explain() if isinstance(instruction, EmitEvent)]
     assert said[:6] == ["many", "few", "other"] * 2
 
 
@@ -546,7 +560,7 @@ def test_the_pods_of_one_namespace_leave_others_their_part_of_the_explanations()
     late = [make_pod(f"q{n}", gpus=8, namespace="late", created=n) for n in range(MAX_EXPLAINED_WORKLOADS)]
     d.apply(*late)
     d.step()
-    said = [one.pod.namespace for one in d.explain() if isinstance(one, EmitEvent)]
+    said = [instruction.pod.namespace for instruction in d.explain() if isinstance(instruction, EmitEvent)]
     assert (said.count("many"), said.count("late")) == (MAX_EXPLAINED_WORKLOADS, MAX_EXPLAINED_WORKLOADS // 2)
     d.delete(*late)
     assert d.engine.why.waiting == 0
@@ -557,9 +571,9 @@ def test_a_quota_is_not_wished_away() -> None:
     pods = gang(3)
     d.apply(*pods)
     d.step()
-    found = explanation_of(d, pods[0])
-    assert kinds(found) == [RemedyKind.REDUCE]
-    assert found.ways[0].size == 2
+    explanation = explanation_of(d, pods[0])
+    assert kinds(explanation) == [RemedyKind.REDUCE]
+    assert explanation.ways[0].size == 2
 
 
 def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> None:
@@ -568,11 +582,11 @@ def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> 
     pods = gang(2, gpus=8)
     other = gang(2, name="huge", gpus=16)  # no way out: no node has so many
     d.apply(foreign_pod("x", "b", 4), *pods, *other)
-    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
-    assert found is not None
-    assert not why_.expected(found[0].id), "nothing was told yet"
+    entry = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert entry is not None
+    assert not why_.expected(entry[0].id), "nothing was told yet"
     d.engine.step(d.now, lambda: 0.0, 1.0)
-    assert why_.expected(found[0].id)
+    assert why_.expected(entry[0].id)
     while why_.due(d.now):
         d.engine.explain(d.now, lambda: 0.0, 1.0)
     assert not any(why_.expected(workload.id) for workload in d.engine.workloads)
@@ -585,7 +599,7 @@ def test_the_room_of_a_domain_is_that_of_one_model_as_in_the_reason() -> None:
     d.apply(*(foreign_pod(f"y{at}", f"x{at}") for at in range(5)))
     pods = gang(5, gpus=8)
     d.apply(*pods)
-    found = explanation_of(d, pods[0])
-    assert "with room for 4" in found.message
-    room = {"/".join(one.path): one.room for one in found.domains}
+    explanation = explanation_of(d, pods[0])
+    assert "with room for 4" in explanation.message
+    room = {"/".join(domain.path): domain.room for domain in explanation.domains}
     assert room == {"s1": 4, "s2": 0, "s1/l1": 4, "s1/l2": 2, "s2/l3": 0}

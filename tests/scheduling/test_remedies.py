@@ -144,14 +144,14 @@ def told(case: Case) -> tuple[Remedy, ...]:
     pods = members(case)
     d.apply(*pods)
     d.step()
-    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    entry = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert entry is not None
+    explanation = d.engine.why.explain(entry[0], d.now, EPOCH + 60.0, lambda: 0.0)
     return explanation.ways if explanation is not None else ()
 
 
 def ended(way: Remedy) -> list[str]:
-    return [pod for one in way.ended for pod in one.pods]
+    return [pod for ending in way.ended for pod in ending.pods]
 
 
 def true(case: Case, way: Remedy) -> bool:
@@ -249,7 +249,7 @@ def units(case: Case) -> list[tuple[int, int, list[str]]]:
     by_name: dict[str, list[Held]] = {}
     for held in case.held:
         by_name.setdefault(held.gang or f" {held.name}", []).append(held)
-    return [(len(one), sum(h.gpus for h in one), [f"default/{h.name}" for h in one]) for one in by_name.values()]
+    return [(len(unit), sum(h.gpus for h in unit), [f"default/{h.name}" for h in unit]) for unit in by_name.values()]
 
 
 def cheapest(case: Case) -> tuple[int, int] | None:
@@ -269,13 +269,13 @@ def cheapest(case: Case) -> tuple[int, int] | None:
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_every_way_out_that_is_told_is_true(case: Case) -> None:
-    found = told(case)
-    for way in found:
+    ways = told(case)
+    for way in ways:
         event(f"told: {way.kind}")
         assert true(case, way), way
-    costs = [way.cost for way in found]
+    costs = [way.cost for way in ways]
     assert costs == sorted(costs), "the cheapest first"
-    kinds = [way.kind for way in found if way.kind not in (RemedyKind.DROP, RemedyKind.COMBINE)]
+    kinds = [way.kind for way in ways if way.kind not in (RemedyKind.DROP, RemedyKind.COMBINE)]
     assert len(kinds) == len(set(kinds))
 
 
@@ -316,9 +316,9 @@ def test_the_time_that_is_told_is_the_first_at_which_there_is_room(case: Case) -
         return [f"default/{h.name}" for h in case.held if 0 < ends[h.gang or f" {h.name}"] <= hour]
 
     first = next((hour for hour in hours if placed(case, members(case), but=gone(hour))), None)
-    found = [way.until for way in told(case) if way.kind is RemedyKind.WAIT]
+    times = [way.until for way in told(case) if way.kind is RemedyKind.WAIT]
     event(f"has an end: {first is not None}")
-    assert found == ([EPOCH + 3600.0 * first] if first is not None else [])
+    assert times == ([EPOCH + 3600.0 * first] if first is not None else [])
 
 
 # ---------------------------------------------------------------- gangs that only the planner can judge
@@ -338,7 +338,7 @@ def harder_gangs(draw: st.DrawFn, kind: str) -> Case:
         size, annotations["segment-size"] = draw(st.sampled_from([2, 4, 6])), "2"
     others = draw(st.integers(1, size - 1)) if "different" in kind else 0
     other_gpus = draw(st.sampled_from([gpus for gpus in (1, 2, 4) if gpus != case.gpus]))
-    held = [replace(one, app=draw(st.sampled_from(["", "x"]))) for one in case.held]
+    held = [replace(pod, app=draw(st.sampled_from(["", "x"]))) for pod in case.held]
     key = draw(st.sampled_from([HOST, LEAF]))
     return replace(
         case,
@@ -396,7 +396,7 @@ def fewest(case: Case) -> int | None:
     away = [place.name for place in case.places if not place.ready]
     for names in (cordoned, cordoned + away if away else []):
         for count in range(1, len(names) + 1):
-            if any(placed(case, members(case), back=some) for some in combinations(names, count)):
+            if any(placed(case, members(case), back=chosen) for chosen in combinations(names, count)):
                 return count
     return None
 
@@ -414,8 +414,8 @@ def test_no_fewer_nodes_would_do_than_those_that_are_told_to_come_back(data: st.
     assume(not placed(case, members(case)))
     expected = fewest(case)
     event(f"nodes would help: {expected is not None}")
-    found = [len(way.nodes) for way in told(case) if way.kind is RemedyKind.RETURN]
-    assert found == ([expected] if expected is not None else [])
+    counts = [len(way.nodes) for way in told(case) if way.kind is RemedyKind.RETURN]
+    assert counts == ([expected] if expected is not None else [])
 
 
 @pytest.mark.parametrize(("bound", "value"), [("MAX_QUERIES", 5), ("MAX_SETS", 1)])
@@ -461,9 +461,9 @@ def test_of_gangs_that_only_the_planner_can_judge_no_fewer_pods_would_do(kind: s
     assume(not placed(case, members(case)))
     expected = cheapest(case)
     event(f"can be freed: {expected is not None}")
-    found = [way for way in told(case) if way.kind is RemedyKind.FREE]
-    assert [(way.cost.pods, way.cost.gpus) for way in found] == ([expected] if expected is not None else [])
-    assert all(way.least for way in found)
+    ways = [way for way in told(case) if way.kind is RemedyKind.FREE]
+    assert [(way.cost.pods, way.cost.gpus) for way in ways] == ([expected] if expected is not None else [])
+    assert all(way.least for way in ways)
 
 
 @pytest.mark.parametrize("kind", GANGS)
@@ -471,8 +471,8 @@ def test_of_gangs_that_only_the_planner_can_judge_no_fewer_pods_would_do(kind: s
 @given(st.data())
 def test_of_gangs_that_only_the_planner_can_judge_every_way_out_is_true(kind: str, data: st.DataObject) -> None:
     case = data.draw(harder_gangs(kind))
-    found = told(case)
-    for way in found:
+    ways = told(case)
+    for way in ways:
         event(f"told: {way.kind}")
         assert true(case, way), way
 
@@ -494,7 +494,7 @@ def singles(case: Case) -> list[Remedy]:
     """Every change there is of one kind, by itself: of those that end others the largest."""
     away = [place.name for place in case.places if not place.ready]
     cordoned = [place.name for place in case.places if place.cordoned and place.ready]
-    found = [
+    remedies = [
         Remedy(RemedyKind.RETURN, RemedyCost(), nodes=tuple(names))
         for names in (cordoned, cordoned + away if away else [])
         if names
@@ -502,27 +502,31 @@ def singles(case: Case) -> list[Remedy]:
     level = case.annotations.get("required-level")
     strict = case.annotations.get("placement") != "preferred"
     if strict:
-        found.append(Remedy(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/placement", value="preferred"))
+        remedies.append(
+            Remedy(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/placement", value="preferred")
+        )
     for value in {"leaf": ["spine", "none"], "spine": ["none"]}.get(level or "", []):
-        found.append(Remedy(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level", value=value))
+        remedies.append(Remedy(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level", value=value))
         if strict:
             both = f"{value}, preferred"
-            found.append(
+            remedies.append(
                 Remedy(
                     RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level and placement", value=both
                 )
             )
     if case.zone:
-        found.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="nodeSelector", value="zone=x"))
+        remedies.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="nodeSelector", value="zone=x"))
     if any(place.taint for place in case.places):
-        found.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="taint", value="team=a:NoSchedule"))
+        remedies.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="taint", value="team=a:NoSchedule"))
     if len({place.model for place in case.places}) > 1:
-        found.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="topology.scheduler/gpu-model-mixed", value="true"))
-    found += [Remedy(RemedyKind.REDUCE, RemedyCost(), size=size) for size in range(case.size - 1, 0, -1)]
+        remedies.append(
+            Remedy(RemedyKind.DROP, RemedyCost(), demand="topology.scheduler/gpu-model-mixed", value="true")
+        )
+    remedies += [Remedy(RemedyKind.REDUCE, RemedyCost(), size=size) for size in range(case.size - 1, 0, -1)]
     if case.held:
         everybody = tuple(f"default/{held.name}" for held in case.held)
-        found.append(Remedy(RemedyKind.FREE, RemedyCost(), ended=(EndingPods("all", False, everybody, 0, 0.0),)))
-    return found
+        remedies.append(Remedy(RemedyKind.FREE, RemedyCost(), ended=(EndingPods("all", False, everybody, 0, 0.0),)))
+    return remedies
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -564,9 +568,9 @@ def test_level_and_placement_are_given_up_together_only_where_neither_is_enough(
             if part.kind is not RemedyKind.RELAX or "," not in part.value:
                 continue
             event(f"both of {len(parts)}")
-            for one in less:
-                other = (*parts[:number], one, *parts[number + 1 :])
-                assert not true(case, Remedy(RemedyKind.COMBINE, RemedyCost(), parts=other)), (way, one)
+            for lesser in less:
+                other = (*parts[:number], lesser, *parts[number + 1 :])
+                assert not true(case, Remedy(RemedyKind.COMBINE, RemedyCost(), parts=other)), (way, lesser)
 
 
 def test_level_and_placement_are_not_both_given_up_with_nodes_where_the_level_is_enough() -> None:
@@ -628,9 +632,9 @@ def test_remedies_of_gangs_of_different_pods_are_true() -> None:
     pods = mixed()
     d.apply(*pods)
     d.step()
-    found = d.engine.workloads.of_pod("uid-new-0")
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    entry = d.engine.workloads.of_pod("uid-new-0")
+    assert entry is not None
+    explanation = d.engine.why.explain(entry[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
     by_kind = {way.kind: way for way in explanation.ways}
     assert ended(by_kind[RemedyKind.WAIT]) == ["default/p0"]
@@ -656,9 +660,9 @@ def test_lost_members_are_given_room_beside_those_that_run() -> None:
     again = make_pod("g-2", gpus=4, annotations={"gang-name": "g", "gang-size": "2"}, created=9, uid="uid-g-2")
     d.apply(again)
     d.step()
-    found = d.engine.workloads.of_pod("uid-g-2")
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    entry = d.engine.workloads.of_pod("uid-g-2")
+    assert entry is not None
+    explanation = d.engine.why.explain(entry[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
     ways = {way.kind: way for way in explanation.ways}
     assert ways[RemedyKind.RELAX].demand == "topology.scheduler/placement"
@@ -683,22 +687,22 @@ def test_who_holds_the_host_port_is_told() -> None:
     gang = [wanting(f"g-{n}", **{"gang-name": "g", "gang-size": "2"}) for n in range(2)]
     d.apply(*gang)
     d.step()
-    found = d.engine.workloads.of_pod(gang[0].metadata.uid)
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    entry = d.engine.workloads.of_pod(gang[0].metadata.uid)
+    assert entry is not None
+    explanation = d.engine.why.explain(entry[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
-    told = [ended(way) for way in explanation.ways if way.kind is RemedyKind.FREE]
-    assert told == [["default/holds-0", "default/holds-1"]]
+    endings = [ended(way) for way in explanation.ways if way.kind is RemedyKind.FREE]
+    assert endings == [["default/holds-0", "default/holds-1"]]
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(), st.lists(st.integers(0, 6), max_size=4))
-def test_explaining_never_changes_a_decision(case: Case, gone: list[int]) -> None:
+def test_explaining_never_changes_a_decision(case: Case, deleted: list[int]) -> None:
     def story(*, explaining: bool) -> list[object]:
         d = driver(case)
         d.apply(*members(case))
         d.settle()
-        for number in gone:
+        for number in deleted:
             if explaining:
                 d.explain(11)
             else:
@@ -706,7 +710,10 @@ def test_explaining_never_changes_a_decision(case: Case, gone: list[int]) -> Non
             pods = [pod for pod in d.pods.values() if pod.metadata.name == f"p{number}"]
             d.delete(*pods)
             d.settle()
-        return [(one.id, one.generation, one.verdict, one.seats, one.sentence, one.score) for one in d.decisions()]
+        return [
+            (decision.id, decision.generation, decision.verdict, decision.seats, decision.sentence, decision.score)
+            for decision in d.decisions()
+        ]
 
     assert story(explaining=True) == story(explaining=False)
 
@@ -716,5 +723,5 @@ def test_of_many_pods_whose_end_would_do_those_with_the_fewest_gpus_are_told(fir
     """More than can be tried in every combination: on each node a pod of 5 GPUs and one of 3."""
     places = [Place(f"n{n}", "s1/l1", 8) for n in range(20)]
     held = [Held(f"p{n}-{at}-{gpus}", f"n{n}", gpus) for n in range(20) for at, gpus in enumerate((first, 8 - first))]
-    (way,) = [one for one in told(Case(places, held, 2, 3)) if one.ended]
+    (way,) = [way for way in told(Case(places, held, 2, 3)) if way.ended]
     assert len(ended(way)) == 2 and all(name.endswith("-3") for name in ended(way))

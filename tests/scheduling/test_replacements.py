@@ -166,8 +166,8 @@ def test_each_replacement_takes_the_seat_of_its_own_index_whichever_comes_first(
         members = [member for _, member in filter(None, known)]
         (gang,) = {workload.id: workload for workload, _ in filter(None, known)}.values()
         rows = d.engine.world.nodes.row_of
-        found = d.engine.preempting.replacements.rows_for(gang, members)
-        assert found == {pod.metadata.uid: rows[node] for pod, node in zip(pods, seats, strict=True)}
+        assigned = d.engine.preempting.replacements.rows_for(gang, members)
+        assert assigned == {pod.metadata.uid: rows[node] for pod, node in zip(pods, seats, strict=True)}
         d.engine.seats_kept("default/m", [])
 
 

@@ -17,10 +17,10 @@ def surveyed(d: DeviceDriver, name: str, spec: Json) -> list[SurveyedRequest]:
     pod = d.pod(name, spec)
     d.run(pod)
     assert not pod.spec.node_name
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
     devices = d.engine.world.around.devices
-    assert found is not None and devices is not None
-    return survey_requests(devices, found[1].cls.claims, found[1].claims, sorted(d.engine.world.nodes.row_of.items()))
+    assert entry is not None and devices is not None
+    return survey_requests(devices, entry[1].cls.claims, entry[1].claims, sorted(d.engine.world.nodes.row_of.items()))
 
 
 def counts(node: MatchingDevices) -> dict[str, int]:

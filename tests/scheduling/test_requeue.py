@@ -27,8 +27,8 @@ def full() -> tuple[Driver, Pod, Pod]:
 
 
 def parked(d: Driver, pod: Pod) -> bool:
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    return found is not None and d.engine.queue.place(found[0].id) is Place.UNSCHEDULABLE
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    return entry is not None and d.engine.queue.place(entry[0].id) is Place.UNSCHEDULABLE
 
 
 def tried(d: Driver, seconds: float = 0) -> int:
@@ -164,25 +164,25 @@ def test_a_configuration_that_no_longer_requires_the_rule() -> None:
 
 def test_a_bind_that_fails_frees_room_for_others() -> None:
     d = Driver([make_node("n", "s/l")])
-    one, two = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
-    d.apply(one, two)
+    first, second = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
+    d.apply(first, second)
     d.step()
-    assert parked(d, two)
-    d.answer(one.metadata.uid, BindOutcome.WITHDRAWN)
+    assert parked(d, second)
+    d.answer(first.metadata.uid, BindOutcome.WITHDRAWN)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["two"], "while the first backs off"
 
 
 def test_a_pod_that_turns_out_to_run_elsewhere_frees_what_was_held_for_it() -> None:
     d = Driver([make_node("a", "s/l"), make_node("b", "s/l", gpus=0)])
-    one, two = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
-    d.apply(one, two)
+    first, second = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
+    d.apply(first, second)
     d.step()
-    assert parked(d, two)
-    one.spec.node_name = "b"
-    d.tell_again(one)
+    assert parked(d, second)
+    first.spec.node_name = "b"
+    d.tell_again(first)
     d.step()
-    assert d.flight[two.metadata.uid].node == "a"
+    assert d.flight[second.metadata.uid].node == "a"
 
 
 def test_a_pod_that_is_resized_in_place() -> None:

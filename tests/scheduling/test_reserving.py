@@ -54,9 +54,9 @@ def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
     run_pod_until(d, "b", "s1-l2-2", ends=3600)
     run_pod_until(d, "c", "s1-l2-1", ends=1800)
     pods = waiting_gang(d)
-    one = reservations_by_name(d)["large"]
-    assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-2"]
-    assert (one.start, one.latest) == (3600, 3600)
+    reservation = reservations_by_name(d)["large"]
+    assert sorted(reservation.nodes) == ["s1-l2-1", "s1-l2-2"]
+    assert (reservation.start, reservation.latest) == (3600, 3600)
     assert d.told(pods[0], Reason.FAILED_SCHEDULING)[-1].endswith(
         "Reserved: s1/l2 (2 nodes), expected free at about 2023-11-14 23:13 UTC: waits for pods default/b, default/c."
     )
@@ -81,10 +81,10 @@ def test_where_no_end_is_known_it_waits_longer_and_the_fewest_gpus_to_come_free_
     pods = waiting_gang(d, size=2, seconds=599)
     assert not reservations_by_name(d)
     d.step(1)
-    one = reservations_by_name(d)["large"]
-    assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-3"]
-    assert one.start == inf
-    assert [name for _, name in one.waits.values()] == ["default/b"]
+    reservation = reservations_by_name(d)["large"]
+    assert sorted(reservation.nodes) == ["s1-l2-1", "s1-l2-3"]
+    assert reservation.start == inf
+    assert [name for _, name in reservation.waits.values()] == ["default/b"]
     assert d.told(pods[0])[-1].endswith("it is not known when it will be free: waits for pod default/b.")
 
 
@@ -249,7 +249,7 @@ def test_one_of_each_priority_or_as_many_as_are_configured() -> None:
         waiting_gang(d, name="next", seconds=5)
         waiting_gang(d, name="urgent", seconds=60, priority=5)
         assert sorted(reservations_by_name(d)) == names
-        rows = [node for one in reservations_by_name(d).values() for node in one.nodes]
+        rows = [node for reservation in reservations_by_name(d).values() for node in reservation.nodes]
         assert len(rows) == len(set(rows))
 
 
@@ -549,10 +549,10 @@ def test_who_would_use_held_nodes_is_expected_to_take_as_long_as_the_longest_of_
     for number in range(19):
         ran(d, "run-" + chr(ord("a") + number), 60)
     ran(d, "long", 5000)
-    one = run_pod_until(d, "one", "s1-l1-1", ends=d.now + 4000)
-    one.status.start_time = timestamp(d.now)
-    one.metadata.annotations["topology.scheduler/expected-duration"] = "4000s"
-    d.apply(one)
+    running_pod = run_pod_until(d, "one", "s1-l1-1", ends=d.now + 4000)
+    running_pod.status.start_time = timestamp(d.now)
+    running_pod.metadata.annotations["topology.scheduler/expected-duration"] = "4000s"
+    d.apply(running_pod)
     waiting_gang(d)
     assert reservations_by_name(d)
     guest = imaged(timed_pod("guest"))
@@ -716,7 +716,7 @@ def test_younger_pods_do_not_wait_for_long_for_the_first_check(monkeypatch: pyte
     for seconds in (0.0, 0.0, 1.0, 0.9, 0.1):
         d.now += seconds
         out = d.engine.step(d.now, count().__next__)
-        placed.append(any(isinstance(one, Bind) for one in out))
+        placed.append(any(isinstance(instruction, Bind) for instruction in out))
     assert placed == [False, False, False, False, True]
 
 
@@ -802,35 +802,35 @@ def test_held_nodes_are_used_in_time_only_and_every_gang_starts_when_it_was_prom
         d = stream.driver
         nodes = d.engine.world.nodes
         assert (nodes.requested <= nodes.allocatable).all(), "nothing is charged between steps"
-        for one in d.engine.reserving.holds:
-            found = d.engine.workloads.get(one.workload)
-            assert found is not None
-            assert all(not member.node for member in found.members.values()), "it holds nothing once it is placed"
-            if one.start < inf:
-                promised.setdefault(one.workload, one.latest)
+        for reservation in d.engine.reserving.holds:
+            workload = d.engine.workloads.get(reservation.workload)
+            assert workload is not None
+            assert all(not member.node for member in workload.members.values()), "it holds nothing once it is placed"
+            if reservation.start < inf:
+                promised.setdefault(reservation.workload, reservation.latest)
             # All that is not waited for leaves room for the holder.
-            for node, lack in d.engine.reserving.holds.lacking(one).items():
+            for node, lack in d.engine.reserving.holds.lacking(reservation).items():
                 row = nodes.row_of[node]
                 for column, amount in lack:
                     assert nodes.allocatable[row, column] - nodes.requested[row, column] >= amount
-            for uid in one.waits:
+            for uid in reservation.waits:
                 entry = d.engine.world.ledger.get(uid)
-                if entry is not None and uid not in guests and one.start < inf:
-                    guests[uid] = one.latest
+                if entry is not None and uid not in guests and reservation.start < inf:
+                    guests[uid] = reservation.latest
                     if honest:
-                        assert stream.running[uid] <= one.latest
+                        assert stream.running[uid] <= reservation.latest
 
     config = configured(f"{{reservation: {{gangs: {gangs}, afterWithoutEstimates: 2m}}}}")
     stream = Stream(fabric({"s1/l1": 2, "s1/l2": 2}), config, check)
     runs = []
     for number, (at, minutes, gpus, members, says) in enumerate(jobs):
         seconds = 60.0 * minutes
-        told = {"exact": seconds, "longer": 2 * seconds, "shorter": seconds / 2}.get("exact" if honest else says)
+        estimate = {"exact": seconds, "longer": 2 * seconds, "shorter": seconds / 2}.get("exact" if honest else says)
         name = "job-" + "".join(chr(ord("a") + int(digit)) for digit in str(number))
         pods = gang(members, name=name, gpus=gpus) if members > 1 else [make_pod(name, gpus=gpus)]
         for pod in pods:
             pod.metadata.creation_timestamp = timestamp(at)
-        runs.append(stream.submit(Run(with_duration(pods, f"{told:g}s") if told else pods, at, seconds, gpus)))
+        runs.append(stream.submit(Run(with_duration(pods, f"{estimate:g}s") if estimate else pods, at, seconds, gpus)))
     stream.until(10**6, lambda: all(run.started is not None for run in runs))
     assert all(run.started is not None for run in runs)
     assert not stream.driver.engine.reserving.holds

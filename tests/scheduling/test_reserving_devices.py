@@ -42,12 +42,12 @@ def full() -> tuple[DeviceDriver, dict[str, Pod]]:
 
 
 def test_a_gang_gets_the_leaf_whose_devices_come_free_first() -> None:
-    d, there = full()
+    d, by_node = full()
     pending_gang(d)
     reservation = reservations_by_name(d)["large"]
     leaf = {node.rpartition("-")[0] for node in reservation.nodes}
     assert len(leaf) == 1
-    ends = {node: 1800 * (int(pod.metadata.name[1:]) + 1) for node, pod in there.items()}
+    ends = {node: 1800 * (int(pod.metadata.name[1:]) + 1) for node, pod in by_node.items()}
     by_leaf = [max(ends[node] for node in ends if node.startswith(name)) for name in ("s1-l1", "s1-l2")]
     assert reservation.start == min(by_leaf)
     assert reservation.device_gpus == 16
@@ -55,11 +55,11 @@ def test_a_gang_gets_the_leaf_whose_devices_come_free_first() -> None:
 
 
 def test_devices_that_come_free_are_kept_and_pods_that_end_in_time_use_them() -> None:
-    d, there = full()
+    d, by_node = full()
     members = pending_gang(d)
     reservation = reservations_by_name(d)["large"]
-    first, second = sorted(reservation.nodes, key=lambda node: there[node].metadata.name)
-    end(d, there[first])
+    first, second = sorted(reservation.nodes, key=lambda node: by_node[node].metadata.name)
+    end(d, by_node[first])
     d.settle(1)
     endless, short = d.pod("endless", asking(1)), d.pod("short", asking(1))
     with_duration([short], "60s")
@@ -68,18 +68,18 @@ def test_devices_that_come_free_are_kept_and_pods_that_end_in_time_use_them() ->
     assert not endless.spec.node_name, "its device is reserved"
     assert short.spec.node_name == first, "it ends before the gang can start"
     end(d, short)
-    end(d, there[second])
+    end(d, by_node[second])
     d.settle(1)
     assert set(nodes_of(members)) == set(reservation.nodes)
     assert not endless.spec.node_name
 
 
 def test_a_reservation_whose_devices_others_took_is_made_anew() -> None:
-    d, there = full()
+    d, by_node = full()
     pending_gang(d)
     reservation = reservations_by_name(d)["large"]
-    node = min(reservation.nodes, key=lambda node: there[node].metadata.name)
-    end(d, there[node])
+    node = min(reservation.nodes, key=lambda node: by_node[node].metadata.name)
+    end(d, by_node[node])
     d.settle(1)
     urgent = d.pod("urgent", asking(8), priority=10)
     d.run(urgent)

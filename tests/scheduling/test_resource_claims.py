@@ -27,7 +27,7 @@ def test_claims_are_written_before_the_bind() -> None:
     pod = d.pod("p", asking(2))
     d.apply(pod)
     said = d.step()
-    order = [type(one) for one in said if isinstance(one, Bind | WriteClaims)]
+    order = [type(instruction) for instruction in said if isinstance(instruction, Bind | WriteClaims)]
     assert order == [WriteClaims, Bind]
     (write,) = d.writes[0].writes
     assert isinstance(write, AllocateClaim)
@@ -214,8 +214,8 @@ def test_an_incomplete_generation_gives_nothing_and_other_nodes_are_served_on() 
     pods = [d.pod(f"p{number}", asking(8)) for number in range(2)]
     d.run(*pods)
     assert nodes_of(pods) == ["s1-l1-2"]
-    told = d.told(pods[0]) + d.told(pods[1])
-    assert any(f"1 cannot allocate all claims: a pool of driver {DRIVER} is being updated" in text for text in told)
+    messages = d.told(pods[0]) + d.told(pods[1])
+    assert any(f"1 cannot allocate all claims: a pool of driver {DRIVER} is being updated" in text for text in messages)
 
 
 def test_devices_with_taints_are_a_reason_of_their_own() -> None:
@@ -367,7 +367,7 @@ def test_a_claim_that_kubernetes_does_not_make_is_reported() -> None:
     pod.status.resource_claim_statuses = []
     d.apply(pod)
     d.step()
-    notes = [one.message for one in d.step(6) if isinstance(one, EmitEvent)]
+    notes = [instruction.message for instruction in d.step(6) if isinstance(instruction, EmitEvent)]
     assert len(notes) == 1
     assert "waiting for Kubernetes to create a ResourceClaim from template template" in notes[0]
 

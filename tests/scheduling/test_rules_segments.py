@@ -116,9 +116,9 @@ def test_a_rule_that_comes_later_tears_no_segment(rule: str) -> None:
 def racks(kind: str, rule: str = "level: accelerator-domain", **nodes: str) -> Driver:
     """Return nodes of one spine by the names of their leaf and NVLink domain: ``l1.x``, and ``l1.`` for none."""
     made = [
-        make_node(name, f"s1/{place.split('.')[0]}", labels={"nvidia.com/gpu.clique": f"n.{told}"} if told else {})
+        make_node(name, f"s1/{place.split('.')[0]}", labels={"nvidia.com/gpu.clique": f"n.{clique}"} if clique else {})
         for name, place in nodes.items()
-        for told in [place.split(".")[1]]
+        for clique in [place.split(".")[1]]
     ]
     made.append(make_node("far", "s2/l9", labels={"nvidia.com/gpu.clique": "n.x"}))
     return Driver(made, configured(f"{{{PREFERRED}, placementRules: [{{name: near, {rule}, enforcement: {kind}}}]}}"))

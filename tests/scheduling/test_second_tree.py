@@ -68,7 +68,7 @@ def test_a_gang_of_20_nodes_is_larger_than_any_rack_and_told_so() -> None:
 
 def test_a_gang_that_waits_for_a_rack_is_told_the_largest_block() -> None:
     d = Driver(nvl72())
-    there = fill_four_gpu_nodes(d, *(f"r{r}{leaf}-{n}" for r in (1, 2) for leaf in "ab" for n in (1, 2)))
+    busy = fill_four_gpu_nodes(d, *(f"r{r}{leaf}-{n}" for r in (1, 2) for leaf in "ab" for n in (1, 2)))
     members = annotated_gang(16, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     text = d.told(members[0])[-1]
@@ -78,7 +78,7 @@ def test_a_gang_that_waits_for_a_rack_is_told_the_largest_block() -> None:
     assert decision.domain_reasons is not None
     assert [why for _, why in decision.domain_reasons] == ["holds 14 of 16 pods"] * 2
     assert {path[-1] for path, _ in decision.domain_reasons} == {"uuid.1", "uuid.2"}
-    for pod in there[:2]:
+    for pod in busy[:2]:
         d.delete(pod)
     d.settle()
     assert leaves(d.where(*members)) == {"r1a", "r1b"}
@@ -101,9 +101,9 @@ def test_the_address_and_the_quality_are_those_of_the_network() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     d.run(*members)
-    told = [pod.metadata.annotations for pod in members]
-    assert {one["topology.scheduler/address"].count(".") for one in told} == {2}
-    assert {one["topology.scheduler/spanned-level"] for one in told} == {"spine"}
+    annotations = [pod.metadata.annotations for pod in members]
+    assert {written["topology.scheduler/address"].count(".") for written in annotations} == {2}
+    assert {written["topology.scheduler/spanned-level"] for written in annotations} == {"spine"}
 
 
 @pytest.mark.parametrize("key", [CLIQUE, "accelerator-domain"])
@@ -141,8 +141,8 @@ def test_a_level_of_the_second_tree_that_no_node_tells_is_waited_for() -> None:
     d = Driver(domain_nodes("", {"s1/a": 4}))
     members = annotated_gang(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
-    told = d.told(members[0])[-1]
-    assert "Its annotation required-level asks for one accelerator-domain, for which no node has a label" in told
+    message = d.told(members[0])[-1]
+    assert "Its annotation required-level asks for one accelerator-domain, for which no node has a label" in message
     d.nodes(*domain_nodes("x.1", {"s1/a": 2}))
     d.settle()
     assert set(d.where(*members).values()) == {"a-1", "a-2"}
@@ -176,10 +176,10 @@ def test_a_preferred_leaf_in_several_domains_is_ignored_and_told() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain", preferred_domain="s1/a")
     assert len(d.run(*members)) == 4
-    told = (
+    message = (
         "annotation topology.scheduler/preferred-domain: s1/a has parts in several accelerator domains; it was ignored"
     )
-    assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [told]
+    assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [message]
 
 
 def test_lost_members_come_back_into_the_domain_of_the_others() -> None:
@@ -258,12 +258,12 @@ def test_bandwidth_is_reserved_on_the_links_of_the_network() -> None:
 
 def test_a_preferred_domain_is_taken_where_it_can_be_had_and_done_without_elsewhere() -> None:
     d = Driver([*domain_nodes("x.1", {"s1/a": 1, "s1/b": 1}), *domain_nodes("x.2", {"s1/a": 1, "s1/b": 1}, first=2)])
-    one = annotated_gang(2, "one", gpus=4, preferred_level="accelerator-domain")
-    where = d.run(*one)
+    first = annotated_gang(2, "one", gpus=4, preferred_level="accelerator-domain")
+    where = d.run(*first)
     assert len({node[-1] for node in where.values()}) == 1, "the size rule would have one leaf"
-    two = annotated_gang(3, "two", gpus=4, preferred_level="accelerator-domain")
-    assert d.run(*two) == {}
-    assert "The gang needs 2 leaves" in d.told(two[0])[-1]
+    second = annotated_gang(3, "two", gpus=4, preferred_level="accelerator-domain")
+    assert d.run(*second) == {}
+    assert "The gang needs 2 leaves" in d.told(second[0])[-1]
 
 
 def test_among_equal_places_one_domain_is_taken_though_nobody_asks() -> None:
@@ -373,13 +373,13 @@ def test_remedies_name_the_level_to_drop_to() -> None:
     d.explain()
     workload = d.engine.workloads.get(d.decisions()[-1].workload)
     assert workload is not None
-    found = d.engine.why.explain(workload, d.now, d.now, lambda: 0.0)
-    assert found is not None
-    assert {row.level for row in found.domains} == {"spine", "accelerator-domain", "leaf"}
-    offers = {(way.demand, way.value) for way in found.ways if way.demand}
+    explanation = d.engine.why.explain(workload, d.now, d.now, lambda: 0.0)
+    assert explanation is not None
+    assert {row.level for row in explanation.domains} == {"spine", "accelerator-domain", "leaf"}
+    offers = {(way.demand, way.value) for way in explanation.ways if way.demand}
     assert ("topology.scheduler/required-level", "spine") in offers
-    assert any(way.size == 3 for way in found.ways)
-    (free,) = [way for way in found.ways if way.kind is RemedyKind.FREE]
+    assert any(way.size == 3 for way in explanation.ways)
+    (free,) = [way for way in explanation.ways if way.kind is RemedyKind.FREE]
     assert [ended.pods for ended in free.ended] in ([("default/busy-a-1",)], [("default/busy-a-3",)])
 
 
@@ -396,8 +396,8 @@ def test_a_level_to_drop_to_is_combined_with_pods_to_end_as_it_would_be_asked() 
 def test_nodes_of_one_domain_are_held_for_a_gang_that_waits_long() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     for node, ends in (("a-1", 1800), ("b-1", 7200), ("a-3", 3600), ("b-3", 3600)):
-        told = {"expected-duration": f"{ends}s"}
-        pod = make_pod(f"busy-{node}", gpus=4, scheduler="other", node=node, phase="Running", annotations=told)
+        annotations = {"expected-duration": f"{ends}s"}
+        pod = make_pod(f"busy-{node}", gpus=4, scheduler="other", node=node, phase="Running", annotations=annotations)
         pod.status.start_time, pod.spec.restart_policy = timestamp(0), "Never"
         d.apply(pod)
     d.apply(*annotated_gang(4, gpus=4, required_level="accelerator-domain"))
@@ -436,15 +436,15 @@ def test_the_largest_gang_is_told_by_level_of_the_second_tree() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     fill_four_gpu_nodes(d, "a-1")
     torn = fragmentation(d.engine.world)
-    (gang,) = [one for one in torn.gangs if one.level == "accelerator-domain"]
+    (gang,) = [gang for gang in torn.gangs if gang.level == "accelerator-domain"]
     assert (gang.whole_nodes, gang.whole_gpus, gang.path) == (4, 16, ("x.2",))
 
 
 def test_the_survey_lists_the_domains() -> None:
     d = Driver([*DOMAINS_ACROSS_LEAVES, *domain_nodes("", {"s1/c": 1})])
     fill_four_gpu_nodes(d, "a-1")
-    found = {domain.path: (domain.level, domain.free, domain.nodes) for domain in survey_accelerators(d.engine.world)}
-    assert found == {
+    domains = {domain.path: (domain.level, domain.free, domain.nodes) for domain in survey_accelerators(d.engine.world)}
+    assert domains == {
         ("x.1",): ("accelerator-domain", 12, ("a-1", "a-2", "b-1", "b-2")),
         ("x.2",): ("accelerator-domain", 16, ("a-3", "a-4", "b-3", "b-4")),
     }
@@ -480,15 +480,15 @@ def test_who_takes_over_completes_a_gang_in_its_domain(seed: int) -> None:
 
 
 def test_what_came_bit_by_bit_decides_as_what_is_listed_at_once() -> None:
-    one = Driver(DOMAINS_ACROSS_LEAVES)
+    gradual = Driver(DOMAINS_ACROSS_LEAVES)
     for node in DOMAINS_ACROSS_LEAVES:
-        there = dict(node.metadata.labels)
-        one.nodes(make_node(node.metadata.name, "s9/x", gpus=4, labels={CLIQUE: "other"}))
-        one.nodes(make_node(node.metadata.name, "", gpus=4, labels=there))
-    two = Driver(list(reversed(DOMAINS_ACROSS_LEAVES)))
+        labels = dict(node.metadata.labels)
+        gradual.nodes(make_node(node.metadata.name, "s9/x", gpus=4, labels={CLIQUE: "other"}))
+        gradual.nodes(make_node(node.metadata.name, "", gpus=4, labels=labels))
+    listed = Driver(list(reversed(DOMAINS_ACROSS_LEAVES)))
     for number in range(3):
         pods = [annotated_gang(2 + number, f"g{number}", gpus=2, required_level="accelerator-domain") for _ in (1, 2)]
-        assert one.run(*pods[0]) == two.run(*pods[1])
+        assert gradual.run(*pods[0]) == listed.run(*pods[1])
 
 
 # ---------------------------------------------------------------- rails

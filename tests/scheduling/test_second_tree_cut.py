@@ -48,12 +48,12 @@ def driver(machines: Sequence[Machine], home: DomainOfNode, rule: str = "") -> D
 
 def members_of(kind: str, segments: int, size: int, level: str, asked_by: str) -> list[Pod]:
     """Return a gang in segments: all alike, each with a launcher without GPUs, or with one member on a node."""
-    told: dict[str, Any] = {"segment_size": str(size), "segment_level": DOMAIN_LEVEL}
+    annotations: dict[str, Any] = {"segment_size": str(size), "segment_level": DOMAIN_LEVEL}
     if asked_by == SPINE:
-        told["required_level"] = level
-    many = annotated_gang(segments * size, gpus=1, **told)
+        annotations["required_level"] = level
+    many = annotated_gang(segments * size, gpus=1, **annotations)
     if kind == "launched":
-        few = annotated_gang(segments * size, gpus=0, **told)
+        few = annotated_gang(segments * size, gpus=0, **annotations)
         return [few[at] if at % size == 0 else many[at] for at in range(segments * size)]
     if kind == "apart":
         for pod in many:
@@ -66,7 +66,7 @@ def holds(kind: str, machines: Sequence[Machine], size: int) -> int:
     """Return how many segments some nodes hold."""
     free = [max(0, machine.gpus - machine.used_gpus) for machine in machines if machine.usable]
     if kind == "apart":
-        return sum(1 for one in free if one) // size
+        return sum(1 for gpus in free if gpus) // size
     return sum(free) // (size - 1 if kind == "launched" else size)
 
 
@@ -114,7 +114,7 @@ def test_a_place_is_found_wherever_parts_inside_one_domain_hold_the_segments(
     held = [[holds(kind, part, size) for part in parts.values()] for parts in inside.values()]
     placed = [pod for pod in members if pod.spec.node_name]
     assert len(placed) in (0, len(members))
-    assert bool(placed) == any(sum(some) >= segments for some in held), d.told(members[0])
+    assert bool(placed) == any(sum(counts) >= segments for counts in held), d.told(members[0])
     if not placed:
         event("no place")
         return
@@ -122,15 +122,15 @@ def test_a_place_is_found_wherever_parts_inside_one_domain_hold_the_segments(
     nodes = [by_name[pod.spec.node_name] for pod in sorted(members, key=rank_of)]
     assert len({node.place[:depth] for node in nodes}) == 1
     domains = [{home[node.name] for node in nodes[at : at + size]} for at in range(0, len(nodes), size)]
-    assert all(len(one) == 1 for one in domains)
+    assert all(len(names) == 1 for names in domains)
     with_gpus = [pod.spec.node_name for at, pod in enumerate(members) if kind != "launched" or at % size]
     assert all(count <= by_name[name].gpus - by_name[name].used_gpus for name, count in Counter(with_gpus).items())
     across = any(
         len({m.place[:depth] for m in machines if home.get(m.name) == domain}) > 1 for domain in set(home.values())
     )
     if across and not any(UNLABELLED in machine.place for machine in machines):
-        used = len({name for one in domains for name in one})
-        assert used == min(fewest(some, segments) for some in held if sum(some) >= segments)
+        used = len({name for names in domains for name in names})
+        assert used == min(fewest(counts, segments) for counts in held if sum(counts) >= segments)
         event(f"{used} parts")
     event("placed")
 
@@ -138,7 +138,9 @@ def test_a_place_is_found_wherever_parts_inside_one_domain_hold_the_segments(
 def fewest(held: Sequence[int], segments: int) -> int:
     """Return in how few parts there is room for so many segments."""
     return next(
-        count for count in range(1, len(held) + 1) if any(sum(some) >= segments for some in combinations(held, count))
+        count
+        for count in range(1, len(held) + 1)
+        if any(sum(chosen) >= segments for chosen in combinations(held, count))
     )
 
 
@@ -159,13 +161,13 @@ HOME = {machine.name: machine.name[3] for machine in across()}
 
 
 def busy(d: Driver, *names: str) -> list[Pod]:
-    there = [make_pod(f"busy-{name}", gpus=8, scheduler="other", node=name, phase="Running") for name in names]
-    d.apply(*there)
-    return there
+    pods = [make_pod(f"busy-{name}", gpus=8, scheduler="other", node=name, phase="Running") for name in names]
+    d.apply(*pods)
+    return pods
 
 
-def in_pairs(size: int, **told: Any) -> list[Pod]:
-    return annotated_gang(size, segment_size="2", segment_level=DOMAIN_LEVEL, **told)
+def in_pairs(size: int, **annotations: Any) -> list[Pod]:
+    return annotated_gang(size, segment_size="2", segment_level=DOMAIN_LEVEL, **annotations)
 
 
 @pytest.mark.parametrize("asked_by", [SPINE, RULE])
@@ -210,8 +212,8 @@ def test_the_spine_may_be_that_of_a_pod_group() -> None:
     d = driver(across(), HOME)
     d.groups(make_group("pg", 4, key="topology.scheduler/spine"))
     busy(d, "s1-a1")
-    told = {"segment-size": "2", "segment-level": DOMAIN_LEVEL}
-    members = [in_group(make_pod(f"p-{n}", gpus=8, annotations=told), "pg") for n in range(4)]
+    annotations = {"segment-size": "2", "segment-level": DOMAIN_LEVEL}
+    members = [in_group(make_pod(f"p-{n}", gpus=8, annotations=annotations), "pg") for n in range(4)]
     assert set(d.run(*members).values()) == {"s2-a1", "s2-a2", "s2-b1", "s2-b2"}
 
 
@@ -237,27 +239,28 @@ def nested() -> Driver:
 def test_all_may_have_to_share_a_spine_and_a_domain_around_those_of_the_segments(asked_by: str) -> None:
     d = nested()
     busy(d, "s1-a11", "s1-b22", "s2-a12")
-    told = {"segment-size": "2", "segment-level": "accelerator-sub-domain", "required-level": DOMAIN_LEVEL}
+    annotations = {"segment-size": "2", "segment-level": "accelerator-sub-domain", "required-level": DOMAIN_LEVEL}
     if asked_by == RULE:
         rule = "placementRules: [{name: near, level: spine}]"
         d.engine.configure(configured(f"{{topologyConstraints: {{enforcement: preferred}}, {rule}}}"))
         members = [
-            make_pod(f"p-{n}", gpus=8, annotations={**told, "gang-name": "g", "gang-size": "4"}) for n in range(4)
+            make_pod(f"p-{n}", gpus=8, annotations={**annotations, "gang-name": "g", "gang-size": "4"})
+            for n in range(4)
         ]
     else:
         d.groups(make_group("pg", 4, key="topology.scheduler/spine"))
-        members = [in_group(make_pod(f"p-{n}", gpus=8, annotations=told), "pg") for n in range(4)]
+        members = [in_group(make_pod(f"p-{n}", gpus=8, annotations=annotations), "pg") for n in range(4)]
     assert set(d.run(*members).values()) == {"s2-b11", "s2-b12", "s2-b21", "s2-b22"}
 
 
 def test_the_size_rule_asks_for_the_fewest_parts_in_one_spine() -> None:
     d = driver(across(), HOME)
     d.engine.configure(configured())
-    (there,) = busy(d, "s1-a1")
+    (blocker,) = busy(d, "s1-a1")
     (other,) = busy(d, "s2-b2")
     members = in_pairs(4, required_level="spine")
     assert d.run(*members) == {}
-    d.finish(there)
+    d.finish(blocker)
     d.settle()
     assert {node[:2] for node in d.where(*members).values()} == {"s1"}
     d.finish(other)
@@ -280,20 +283,20 @@ def test_domains_are_whole_again_once_no_spine_must_be_shared() -> None:
 
 def test_what_would_help_is_told_of_whole_domains_once_no_spine_must_be_shared() -> None:
     d = driver(across(), HOME)
-    there = busy(d, *(node for node in HOME if node not in ("s1-b1", "s1-a1")))
+    blockers = busy(d, *(node for node in HOME if node not in ("s1-b1", "s1-a1")))
     members = in_pairs(2, required_level="spine", relax_after="10m")
     assert d.run(*members) == {}
     d.settle(601)
     d.explain(1)
-    told = d.told(members[0])[-1]
-    assert "level relaxed from spine to cluster after 10m" in told
-    assert "end pod default/busy-" in told
-    (workload,) = (one for one in d.engine.workloads if one.gang)
-    found = d.engine.why.explain(workload, d.now, d.now, lambda: 0.0)
-    assert found is not None
-    room = {one.path: one.room for one in found.domains if one.level == DOMAIN_LEVEL}
+    message = d.told(members[0])[-1]
+    assert "level relaxed from spine to cluster after 10m" in message
+    assert "end pod default/busy-" in message
+    (workload,) = (workload for workload in d.engine.workloads if workload.gang)
+    explanation = d.engine.why.explain(workload, d.now, d.now, lambda: 0.0)
+    assert explanation is not None
+    room = {domain.path: domain.room for domain in explanation.domains if domain.level == DOMAIN_LEVEL}
     assert room == {("x.a",): 0, ("x.b",): 0}
-    d.finish(next(pod for pod in there if pod.metadata.name == "busy-s2-a1"))
+    d.finish(next(pod for pod in blockers if pod.metadata.name == "busy-s2-a1"))
     d.settle()
     assert set(d.where(*members).values()) == {"s1-a1", "s2-a1"}
 
@@ -304,8 +307,8 @@ def test_the_reason_counts_the_parts_in_one_spine() -> None:
     busy(d, "s1-a1", "s1-b2", "s2-a2", "s2-b2", "s2-b1")
     members = in_pairs(2, required_level="spine")
     assert d.run(*members) == {}
-    told = d.told(members[0])[-1]
-    assert f"The gang needs 1 {DOMAIN_LEVEL} inside one spine with room for 2 pods" in told
+    message = d.told(members[0])[-1]
+    assert f"The gang needs 1 {DOMAIN_LEVEL} inside one spine with room for 2 pods" in message
     larger = annotated_gang(3, name="h", segment_size="3", segment_level=DOMAIN_LEVEL, required_level="spine")
     assert d.run(*larger) == {}
     assert (
@@ -333,8 +336,8 @@ def test_a_rule_that_no_spine_can_keep_is_told_as_such() -> None:
 
 def test_a_leaf_may_be_what_the_domains_lie_across() -> None:
     rule = "leaf"
-    for told, d in (({"required_level": "leaf"}, driver(across(), HOME)), ({}, driver(across(), HOME, rule))):
-        assert len({node[:2] for node in d.run(*in_pairs(4, **told)).values()}) == 1
+    for annotations, d in (({"required_level": "leaf"}, driver(across(), HOME)), ({}, driver(across(), HOME, rule))):
+        assert len({node[:2] for node in d.run(*in_pairs(4, **annotations)).values()}) == 1
 
 
 def test_a_rule_on_leaves_counts_those_of_the_network_inside_a_required_leaf() -> None:

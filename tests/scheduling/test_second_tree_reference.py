@@ -42,18 +42,20 @@ class InDomains:
 
     def __init__(self, machines: list[Machine], home: DomainOfNode, want: Want) -> None:
         self.want = want
-        some = {domain: [m for m in machines if home.get(m.name) == domain] for domain in sorted(set(home.values()))}
-        self.parts = {domain: Reference(inside, want) for domain, inside in some.items()}
+        by_domain = {
+            domain: [m for m in machines if home.get(m.name) == domain] for domain in sorted(set(home.values()))
+        }
+        self.parts = {domain: Reference(inside, want) for domain, inside in by_domain.items()}
 
     def rule(self) -> Rule | None:
         """The rule of the domain that asks for least: labelled leaves before others, then the lowest level."""
-        found = []
+        ranks = []
         for part in self.parts.values():
             rule = part.rule()
             if rule is not None:
                 labelled = self._by_labelled(part, rule)
-                found.append((not labelled, -rule.depth, rule.leaves))
-        return Rule(-min(found)[1], min(found)[2]) if found else None
+                ranks.append((not labelled, -rule.depth, rule.leaves))
+        return Rule(-min(ranks)[1], min(ranks)[2]) if ranks else None
 
     @staticmethod
     def _by_labelled(part: Reference, rule: Rule) -> bool:
@@ -65,21 +67,21 @@ class InDomains:
         rule = self.rule()
         if rule is None:
             return []
-        found: list[tuple[str, Option]] = []
+        options: list[tuple[str, Option]] = []
         for labelled in (True, False):
             spreads = [rule]
             if not self.want.required:
-                beyond = [one for part in self.parts.values() if (one := self._now(part, labelled=labelled))]
-                spreads += sorted(beyond, key=lambda one: (-one.depth, one.leaves))[:1]
+                beyond = [wider for part in self.parts.values() if (wider := self._now(part, labelled=labelled))]
+                spreads += sorted(beyond, key=lambda candidate: (-candidate.depth, candidate.leaves))[:1]
             for spread in spreads:
-                found = [
+                options = [
                     (domain, option)
                     for domain, part in self.parts.items()
                     for option in part._options(self._fits(part), spread, labelled=labelled, model=None)
                 ]
-                if found:
-                    rank = min(option.rank for _, option in found)
-                    return [one for one in found if one[1].rank == rank]
+                if options:
+                    rank = min(option.rank for _, option in options)
+                    return [pair for pair in options if pair[1].rank == rank]
         return []
 
     @staticmethod
@@ -104,17 +106,17 @@ def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
     machines, home = cluster
     small = planning_cluster_with_domains(machines, home, want)
     ask = ask_for(small, want)
-    found = small.planner.plan(ask, crossed(small.world.layout, (DOMAIN_LEVEL,)), 0)
+    planned = small.planner.plan(ask, crossed(small.world.layout, (DOMAIN_LEVEL,)), 0)
     reference = InDomains(machines, home, want)
     rule, best = reference.rule(), reference.best()
     if not best:
-        assert isinstance(found, PlacementFailure), "there is no place"
-        assert (found.rule is None) == (rule is None)
+        assert isinstance(planned, PlacementFailure), "there is no place"
+        assert (planned.rule is None) == (rule is None)
         event("too large" if rule is None else "no room")
         return
-    assert isinstance(found, Placement), f"{best[0]} would do"
-    assert rule is not None and found.rule.leaves == rule.leaves
-    (rows,) = found.rows
+    assert isinstance(planned, Placement), f"{best[0]} would do"
+    assert rule is not None and planned.rule.leaves == rule.leaves
+    (rows,) = planned.rows
     placed = Counter(small.world.nodes.names[row] for row in rows)
     (domain,) = {home.get(name) for name in placed}
     assert placed.total() == want.members
@@ -122,7 +124,7 @@ def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
     used = {by_name[name].place for name in placed}
     options = {frozenset(option.leaves) for where, option in best if where == domain}
     assert any(used <= option for option in options)
-    assert {small.world.layout.paths[leaf] for leaf in found.leaves} == used
+    assert {small.world.layout.paths[leaf] for leaf in planned.leaves} == used
     event(f"placed in {len(used)} leaves of {len(options)} choices")
     _within_limits(reference.parts[str(domain)], placed)
 
@@ -142,8 +144,8 @@ def test_among_these_the_score_decides(
         return
     depth, leaves = -best[0][1].rank[1], best[0][1].rank[2]
     aligned = (1000 * rule.leaves // leaves) >> max(0, rule.depth - depth)
-    found = small.planner.plan(ask, crossed(small.world.layout, (DOMAIN_LEVEL,)), 0)
-    assert isinstance(found, Placement)
+    placement = small.planner.plan(ask, crossed(small.world.layout, (DOMAIN_LEVEL,)), 0)
+    assert isinstance(placement, Placement)
     innermost = crossed(small.world.layout, (DOMAIN_LEVEL,)).levels[-1] == DOMAIN_LEVEL
     scores = []
     for domain, option in best:
@@ -151,7 +153,7 @@ def test_among_these_the_score_decides(
         # Domains that all lie within leaves are below them, and the domain around one of them is its leaf.
         common = [m for m in machines if m.name in home and m.place == option.leaves[0]] if innermost else part
         scores.append(score(part, common, want, 0 if innermost else depth, option.leaves, strategy, aligned))
-    assert found.score.total == max(scores)
+    assert placement.score.total == max(scores)
     event(f"{min(len(set(scores)), 3)} scores of {min(len(scores), 4)} places")
 
 
@@ -195,16 +197,16 @@ def test_a_preferred_accelerator_domain_is_taken_where_one_has_room_now(
     machines, home = cluster
     small = planning_cluster_with_domains(machines, home, want)
     ask = ask_of(want)
-    _, found, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, LevelPreference(preferred=DOMAIN_LEVEL))
+    _, planned, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, LevelPreference(preferred=DOMAIN_LEVEL))
     best = InDomains(machines, home, replace(want, required=False)).best()
     if best:
-        assert isinstance(found, Placement)
-        names = {small.world.nodes.names[row] for row in found.rows[0]}
+        assert isinstance(planned, Placement)
+        names = {small.world.nodes.names[row] for row in planned.rows[0]}
         assert len({home.get(name) for name in names}) == 1 and names <= home.keys()
         event("in one domain")
     else:
         without = small.plan(ask)
-        assert isinstance(found, Placement) == isinstance(without, Placement)
+        assert isinstance(planned, Placement) == isinstance(without, Placement)
         event("as without")
 
 
@@ -214,19 +216,19 @@ def test_who_asks_for_no_domain_gets_one_where_it_costs_no_level_and_no_leaf(
     cluster: tuple[list[Machine], DomainOfNode], want: Want
 ) -> None:
     machines, home = cluster
-    found = planning_cluster_with_domains(machines, home, want).plan(ask_of(want))
+    planned = planning_cluster_with_domains(machines, home, want).plan(ask_of(want))
     without = planning_cluster_with_domains(machines, {}, want).plan(ask_of(want))
-    assert type(found) is type(without)
-    if isinstance(found, PlacementFailure) or isinstance(without, PlacementFailure):
+    assert type(planned) is type(without)
+    if isinstance(planned, PlacementFailure) or isinstance(without, PlacementFailure):
         return
     small = planning_cluster_with_domains(machines, home, want)
-    names = {small.world.nodes.names[row] for row in found.rows[0]}
+    names = {small.world.nodes.names[row] for row in planned.rows[0]}
     by_name = {machine.name: machine for machine in machines}
     whole = Reference(machines, want)
     best = whole.best()
     *rank, _ = best[0].rank
     # Unlabelled or not, how deep and in how few leaves: as without the second tree.
-    assert (found.rule, len(found.leaves)) == (without.rule, len(found.leaves))
+    assert (planned.rule, len(planned.leaves)) == (without.rule, len(planned.leaves))
     assert len({by_name[name].place for name in names}) <= rank[2]
     apart = [
         option
@@ -264,8 +266,8 @@ def test_each_segment_is_in_one_accelerator_domain_and_they_take_the_fewest(
     if DOMAIN_LEVEL not in layout.levels:
         return
     depth = layout.levels.index(DOMAIN_LEVEL) + 1
-    told = Segments(size, depth if depth < layout.depth else 0, DOMAIN_LEVEL)
-    found = small.planner.plan(replace(ask_of(want), segments=told, woven=layout.woven), layout, 0)
+    asked_segments = Segments(size, depth if depth < layout.depth else 0, DOMAIN_LEVEL)
+    planned = small.planner.plan(replace(ask_of(want), segments=asked_segments, woven=layout.woven), layout, 0)
     fits = {m.name: max(0, m.gpus - m.used_gpus) if m.usable else 0 for m in machines}
     parts = {
         domain: {name: fits[name] for name, other in home.items() if other == domain}
@@ -273,21 +275,21 @@ def test_each_segment_is_in_one_accelerator_domain_and_they_take_the_fewest(
     }
     held = {domain: _holds(part, size) for domain, part in parts.items()}
     if sum(held.values()) < segments:
-        assert isinstance(found, PlacementFailure)
+        assert isinstance(planned, PlacementFailure)
         return
-    assert isinstance(found, Placement), held
-    (rows,) = found.rows
+    assert isinstance(planned, Placement), held
+    (rows,) = planned.rows
     names = [small.world.nodes.names[row] for row in rows]
     for name, count in Counter(names).items():
         assert count <= fits[name]
     per = [{home.get(name) for name in names[at : at + size]} for at in range(0, len(names), size)]
-    assert all(len(one) == 1 and None not in one for one in per)
+    assert all(len(domains) == 1 and None not in domains for domains in per)
     if depth == 1:  # all domains hang side by side: none is nearer to another
-        used = len({next(iter(one)) for one in per})
+        used = len({next(iter(domains)) for domains in per})
         fewest = next(
             count
             for count in range(1, len(held) + 1)
-            if any(sum(some) >= segments for some in combinations(held.values(), count))
+            if any(sum(chosen) >= segments for chosen in combinations(held.values(), count))
         )
         if not any(UNLABELLED in m.place for m in machines):
             assert used == fewest

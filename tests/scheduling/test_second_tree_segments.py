@@ -64,9 +64,9 @@ def test_segments_that_are_not_alike_or_tied_have_a_domain_each(make: Make) -> N
     fill_four_gpu_nodes(d, *(("b-1", "b-4") if make is apart else ("a-1", "b-1", "a-3", "b-4")))
     members = make(**IN_DOMAINS)
     assert len(d.run(*members)) == 6
-    found = halves(members)
-    assert len(set(found[:3])) == len(set(found[3:])) == 1
-    assert found[0] != found[3]
+    in_second = halves(members)
+    assert len(set(in_second[:3])) == len(set(in_second[3:])) == 1
+    assert in_second[0] != in_second[3]
 
 
 @pytest.mark.parametrize("make", [launched, apart])
@@ -99,9 +99,11 @@ def test_subgroups_of_volcano_lie_in_the_required_domain() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES, PREFERRED_CONFIG)
     policy = {"subGroupPolicy": [{"name": "w", "labelSelector": {}, "matchLabelKeys": ["part"], "subGroupSize": 2}]}
     d.groups(make_group("pg", 4, api=GroupApi.VOLCANO, spec=policy))
-    told = {"required-level": DOMAIN_LEVEL}
+    annotations = {"required-level": DOMAIN_LEVEL}
     members = [
-        in_group(make_pod(f"p-{n}", gpus=4, labels={"part": str(n // 2)}, annotations=told), "pg", GroupApi.VOLCANO)
+        in_group(
+            make_pod(f"p-{n}", gpus=4, labels={"part": str(n // 2)}, annotations=annotations), "pg", GroupApi.VOLCANO
+        )
         for n in range(4)
     ]
     where = d.run(*members)
@@ -136,8 +138,8 @@ def gangs(draw: st.DrawFn) -> tuple[list[tuple[PodClass, int]], list[list[int]]]
     """Two classes, each member in one of up to three segments."""
     part = st.lists(st.integers(0, 2), min_size=1, max_size=4).map(sorted)
     first, second = draw(st.sampled_from([(pods(2), pods(1)), (pods(1), pods(0, cpu=2)), (pods(2), pods(0, cpu=1))]))
-    one, two = draw(part), draw(part)
-    return [(first, len(one)), (second, len(two))], [one, two]
+    of_first, of_second = draw(part), draw(part)
+    return [(first, len(of_first)), (second, len(of_second))], [of_first, of_second]
 
 
 def _holds(nodes: Sequence[tuple[int, int]], members: Sequence[tuple[int, int]]) -> bool:
@@ -171,9 +173,9 @@ def test_segments_of_different_pods_are_placed_wherever_domains_hold_them(
         return
     depth = layout.levels.index(DOMAIN_LEVEL) + 1
     ask = gang_in_segments(groups, parts, required=False)
-    told = Segments(1, depth if depth < layout.depth else 0, DOMAIN_LEVEL, parts=ask.segments.parts)
-    ask = replace(ask, segments=told, woven=layout.woven)
-    found = small.planner.plan(ask, layout, 0)
+    asked_segments = Segments(1, depth if depth < layout.depth else 0, DOMAIN_LEVEL, parts=ask.segments.parts)
+    ask = replace(ask, segments=asked_segments, woven=layout.woven)
+    planned = small.planner.plan(ask, layout, 0)
     domains = sorted(set(home.values()))
     cpu = 64_000
     inside = {
@@ -191,28 +193,28 @@ def test_segments_of_different_pods_are_placed_wherever_domains_hold_them(
         all(
             _holds(
                 inside[domain],
-                [one for n, at in zip(numbers, given_to, strict=True) if at == domain for one in asked[n]],
+                [request for n, at in zip(numbers, given_to, strict=True) if at == domain for request in asked[n]],
             )
             for domain in set(given_to)
         )
         for given_to in product(domains, repeat=len(numbers))
     )
     if not possible_at_all:
-        assert isinstance(found, PlacementFailure)
+        assert isinstance(planned, PlacementFailure)
         event("no place")
         return
-    assert isinstance(found, Placement), inside
+    assert isinstance(planned, Placement), inside
     where: dict[int, set[str]] = {}
     used: Counter[str] = Counter()
-    for (cls, _), rows, part in zip(groups, found.rows, parts, strict=True):
+    for (cls, _), rows, part in zip(groups, planned.rows, parts, strict=True):
         for row, number in zip(rows, part, strict=True):
             name = small.world.nodes.names[row]
             where.setdefault(number, set()).add(home.get(name, ""))
             used[name] += cls.gpus
-    assert all(len(some) == 1 and "" not in some for some in where.values())
+    assert all(len(names) == 1 and "" not in names for names in where.values())
     by_name = {machine.name: machine for machine in machines}
     assert all(count <= by_name[name].gpus - by_name[name].used_gpus for name, count in used.items())
-    event(f"{len({next(iter(some)) for some in where.values()})} domains")
+    event(f"{len({next(iter(names)) for names in where.values()})} domains")
 
 
 # ---------------------------------------------------------------- pods that look at each other, against every way
@@ -253,9 +255,9 @@ def test_tied_segments_are_placed_wherever_domains_hold_them(
         return any(len({simple[at][0] for at in chosen[n * size : (n + 1) * size]}) > 1 for n in range(segments))
 
     ways = [
-        one
-        for one in product(range(len(machines)), repeat=segments * size)
-        if satisfies_constraint(simple, one, tie, 1) and (size == 1 or not torn(one))
+        way
+        for way in product(range(len(machines)), repeat=segments * size)
+        if satisfies_constraint(simple, way, tie, 1) and (size == 1 or not torn(way))
     ]
     placed = [pod for pod in members if pod.spec.node_name]
     assert bool(placed) == bool(ways)

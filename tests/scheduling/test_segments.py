@@ -91,12 +91,12 @@ def test_a_lost_member_waits_for_room_where_its_segment_runs() -> None:
     lost, other = (next(pod for pod in members if rank_of(pod) == rank) for rank in (5, 0))
     node = lost.spec.node_name
     d.delete(lost, other)
-    there = fill_nodes(d, node)
+    busy = fill_nodes(d, node)
     again = annotated_gang(6, segment_size="2", placement="preferred")[:2]
     d.run(*again)
     placed = [pod for pod in again if pod.spec.node_name]
     assert [rank_of(pod) for pod in placed] in ([], [0]), "rank 5 has no room in s1/b"
-    d.delete(*there)
+    d.delete(*busy)
     d.settle()
     assert {pod.spec.node_name[:4] for pod in again} == {"s1-a", "s1-b"}
     assert {rank_of(pod): pod.spec.node_name[:4] for pod in again} == {0: "s1-a", 5: "s1-b"}
@@ -194,7 +194,7 @@ def best_by_hand(
 ) -> tuple[int, int, int] | None:
     """The best (level outwards, leaves, width) of all ways to give leaves so many segments, by trying all of them."""
     names = sorted(held)
-    found = []
+    ranks = []
     for dealt in product(*(range(min(held[name], count) + 1) for name in names)):
         if sum(dealt) != count:
             continue
@@ -203,8 +203,8 @@ def best_by_hand(
         # The size rule's own bounds, where they must be kept.
         if depth is not None and (out > depth or len(used) > (leaves or 0)):
             continue
-        found.append((out, len(used), used[-1] - used[0]))
-    return min(found, default=None)
+        ranks.append((out, len(used), used[-1] - used[0]))
+    return min(ranks, default=None)
 
 
 @settings(deadline=None, max_examples=200)

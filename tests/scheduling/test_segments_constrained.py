@@ -77,8 +77,8 @@ def test_where_what_ties_them_tears_segments_they_wait_and_say_so() -> None:
     d.apply(*pods)
     d.step()
     assert d.flight == {}
-    told = d.told(pods[0])[0]
-    assert "pods in segments that must each share one leaf have required pod anti-affinity" in told
+    message = d.told(pods[0])[0]
+    assert "pods in segments that must each share one leaf have required pod anti-affinity" in message
 
 
 def test_how_many_a_domain_holds_counts_what_ties_them() -> None:
@@ -86,8 +86,8 @@ def test_how_many_a_domain_holds_counts_what_ties_them() -> None:
     d.apply(web_pod("there", node="n4"))
     pods = in_segments(3, 3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.apply(*pods)
-    (decision,) = [one.decision for one in d.step() if isinstance(one, RecordDecision)]
-    assert {"/".join(path): told for path, told in decision.domain_reasons} == {
+    (decision,) = [instruction.decision for instruction in d.step() if isinstance(instruction, RecordDecision)]
+    assert {"/".join(path): reason for path, reason in decision.domain_reasons} == {
         "s1/a": "holds at most 1 of 3 pods",
         "s1/b": "holds at most 2 of 3 pods",
     }
@@ -126,23 +126,23 @@ def best_of(
 ) -> tuple[int, int, int] | None:
     """The lowest level, fewest leaves and least width of all ways to place the gang."""
     leaves = sorted({leaf for leaf, _, _ in machines})
-    found = []
-    for one in itertools.product(range(len(machines)), repeat=segments * size):
-        parts = [one[at * size : (at + 1) * size] for at in range(segments)]
-        used = sorted({leaves.index(machines[at][0]) for at in one})
+    ranks = []
+    for chosen in itertools.product(range(len(machines)), repeat=segments * size):
+        parts = [chosen[at * size : (at + 1) * size] for at in range(segments)]
+        used = sorted({leaves.index(machines[at][0]) for at in chosen})
         if any(len({machines[at][0] for at in part}) > 1 for part in parts):
             continue
-        if any(satisfies_constraint(machines, order, tie, skew) for order in orders(machines, one, tie)):
+        if any(satisfies_constraint(machines, order, tie, skew) for order in orders(machines, chosen, tie)):
             outward = int(len({leaves[at][:2] for at in used}) > 1)
-            found.append((outward, len(used), used[-1] - used[0]))
-    return min(found, default=None)
+            ranks.append((outward, len(used), used[-1] - used[0]))
+    return min(ranks, default=None)
 
 
-def orders(machines: Sequence[tuple[str, str, int]], one: Sequence[int], tie: str) -> list[Sequence[int]]:
+def orders(machines: Sequence[tuple[str, str, int]], chosen: Sequence[int], tie: str) -> list[Sequence[int]]:
     """Ways to seat members in turn: for a spread it matters, and the emptiest rack first is as good as any."""
     if tie != "spread":
-        return [one]
-    left, order = list(one), []
+        return [chosen]
+    left, order = list(chosen), []
     count: Counter[str] = Counter()
     while left:
         at = min(left, key=lambda at: count[machines[at][1]])
@@ -189,8 +189,8 @@ def test_on_few_nodes_tied_segments_are_placed_as_well_as_can_be(
 
 def test_a_domain_in_which_the_rest_of_a_segment_does_not_run_has_no_zones_for_it() -> None:
     """Lost members of such a gang once ended the step: leaves far before the domain were looked up in it."""
-    room, there = np.array([[4]], np.int64), np.array([0], np.int64)
+    room, pods_by_zone = np.array([[4]], np.int64), np.array([0], np.int64)
     share = ZoneShare(np.array([0], np.int64), np.array([4], np.int64))
-    zones = Zones(4, room, np.zeros(5, np.int64), there, [share], True)
+    zones = Zones(4, room, np.zeros(5, np.int64), pods_by_zone, [share], True)
     assert list(zones.shared([0, 0, 4], Steps())) == []
     assert list(zones.shared([4, 4, 5], Steps())) == []

@@ -31,8 +31,8 @@ def test_a_mixed_segment_that_no_leaf_holds_is_told() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     members = launcher_gang(2, 4)
     assert d.run(*members) == {}
-    told = d.told(members[0])[-1]
-    assert "The gang of 8 pods in segments that must each share one leaf is larger than the cluster" in told
+    message = d.told(members[0])[-1]
+    assert "The gang of 8 pods in segments that must each share one leaf is larger than the cluster" in message
 
 
 def test_segments_of_different_pods_of_an_outer_level() -> None:
@@ -91,12 +91,12 @@ def test_what_is_lost_of_a_mixed_segment_waits_for_room_where_the_rest_runs() ->
     lost = next(pod for pod in members if rank_of(pod) == 1)
     node = lost.spec.node_name
     d.delete(lost)
-    there = fill_nodes(d, node)
+    busy = fill_nodes(d, node)
     again = launcher_gang(2, 3, placement="preferred")[1]
     d.run(again)
     assert not again.spec.node_name
     assert "No room for 1 pod in s1/a, where the rest of their segment runs" in d.told(again)[-1]
-    d.delete(*there)
+    d.delete(*busy)
     d.settle()
     assert again.spec.node_name == node
 
@@ -153,7 +153,7 @@ class EverySegment(ExhaustivePlacement):
             for position, number in enumerate(part):
                 key = number if number >= 0 else (group, position)
                 vectors.setdefault(key, Counter())[group] += 1
-        self.vectors = [tuple(found[group] for group in range(len(ask.groups))) for found in vectors.values()]
+        self.vectors = [tuple(counts[group] for group in range(len(ask.groups))) for counts in vectors.values()]
 
     def holds(self, leaves: tuple[Path, ...], model: str | None, *, empty: bool) -> bool:
         known: dict[tuple[Path, tuple[int, ...]], bool] = {}
@@ -178,10 +178,10 @@ def gangs(draw: st.DrawFn) -> tuple[list[tuple[PodClass, int]], list[list[int]]]
             st.tuples(pod_classes, st.lists(st.sampled_from([0, 0, 1, 1, 2, -1]), min_size=1, max_size=4)),
             min_size=1,
             max_size=3,
-            unique_by=lambda one: one[0],
+            unique_by=lambda part: part[0],
         )
     )
-    parts.sort(key=lambda one: (-one[0].gpus, -one[0].amount(CPU)))  # as the engine hands them over
+    parts.sort(key=lambda part: (-part[0].gpus, -part[0].amount(CPU)))  # as the engine hands them over
     return [(cls, len(part)) for cls, part in parts], [sorted(part) for _, part in parts]
 
 
@@ -203,15 +203,15 @@ def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() ->
     small = Small(grid(4, 10, 4))
     workers, launcher = pods(8), pods(0, cpu=1000)
     parts = [[n for n in range(20) for _ in range(3)], [0, 5, 5, 7, 9, 9, 9]]
-    found = small.plan(gang_in_segments([(workers, 60), (launcher, 7)], parts, required=False))
-    assert isinstance(found, Placement)
+    placement = small.plan(gang_in_segments([(workers, 60), (launcher, 7)], parts, required=False))
+    assert isinstance(placement, Placement)
     layout = small.world.layout
     for number in range(20):
         inside = {
             int(layout.leaf_of_row[row])
-            for rows, part in zip(found.rows, parts, strict=True)
-            for row, one in zip(rows, part, strict=True)
-            if one == number
+            for rows, part in zip(placement.rows, parts, strict=True)
+            for row, segment in zip(rows, part, strict=True)
+            if segment == number
         }
         assert len(inside) == 1
 

@@ -21,19 +21,21 @@ def reason(d: Driver, pods: list[Pod]) -> str:
 def test_the_sentence_counts_segments() -> None:
     d = Driver(fabric({"s/leaf-1": 9, "s/leaf-2": 5, "s/leaf-3": 4, "s/leaf-4": 3}))
     fill_nodes(d, "s-leaf-3-1")
-    told = reason(d, annotated_gang(20, segment_size="4", required_level="spine"))
-    assert "No spine could hold the gang's 20 pods even if it were empty" in told, "four segments fit"
+    message = reason(d, annotated_gang(20, segment_size="4", required_level="spine"))
+    assert "No spine could hold the gang's 20 pods even if it were empty" in message, "four segments fit"
     d = Driver(fabric({"s/leaf-1": 9, "s/leaf-2": 5, "s/leaf-3": 4, "s/leaf-4": 4}))
     fill_nodes(d, "s-leaf-3-1", "s-leaf-4-1")
-    told = reason(d, annotated_gang(20, segment_size="4"))
-    assert "3 segments of 4 pods fit, 5 are needed: leaf-1 takes 2, leaf-2 takes 1. The gang needs 4 leaves" in told
+    message = reason(d, annotated_gang(20, segment_size="4"))
+    assert "3 segments of 4 pods fit, 5 are needed: leaf-1 takes 2, leaf-2 takes 1. The gang needs 4 leaves" in message
 
 
 def test_segments_that_fit_but_not_under_one_spine() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2, "t/c": 2, "t/d": 2}))
     fill_nodes(d, "s-a-1", "t-d-1")
-    told = reason(d, annotated_gang(4, segment_size="2"))
-    assert "2 segments of 2 pods fit, 2 are needed, and in 2 leaves under one spine no more than 1: b takes 1" in told
+    message = reason(d, annotated_gang(4, segment_size="2"))
+    assert (
+        "2 segments of 2 pods fit, 2 are needed, and in 2 leaves under one spine no more than 1: b takes 1" in message
+    )
 
 
 def test_no_segment_fits() -> None:
@@ -47,8 +49,8 @@ def test_no_segment_fits() -> None:
 def test_segments_of_a_spine_each() -> None:
     d = Driver(fabric({"s/a": 3, "s/b": 2, "t/a": 2, "t/b": 2}))
     fill_nodes(d, "t-b-1")
-    told = reason(d, annotated_gang(8, segment_size="4", segment_level="spine"))
-    assert "1 segment of 4 pods fits, 2 are needed: s takes 1. The gang needs 2 spines" in told
+    message = reason(d, annotated_gang(8, segment_size="4", segment_level="spine"))
+    assert "1 segment of 4 pods fits, 2 are needed: s takes 1. The gang needs 2 spines" in message
 
 
 @pytest.mark.parametrize("alike", [False, True])
@@ -58,18 +60,18 @@ def test_segments_that_are_not_alike_are_counted_too(alike: bool) -> None:
     pods = leader_worker_set(6, 3) if alike else launcher_gang(3, 4)
     if alike:
         pods = leader_worker_set(7, 3)
-    told = reason(d, pods)
+    message = reason(d, pods)
     if alike:
-        assert "1 segment fits, 2 are needed: b takes 1. The gang needs 2 leaves in 1 spine" in told
+        assert "1 segment fits, 2 are needed: b takes 1. The gang needs 2 leaves in 1 spine" in message
     else:
-        assert "1 segment fits, 3 are needed: b takes 1. The gang needs 3 leaves in 1 spine" in told
+        assert "1 segment fits, 3 are needed: b takes 1. The gang needs 3 leaves in 1 spine" in message
 
 
 def test_too_few_gpus_come_first() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
     fill_nodes(d, "s-a-1")
-    told = reason(d, annotated_gang(4, segment_size="2"))
-    assert "32 GPUs are needed and 24 are free. The gang needs 2 leaves" in told
+    message = reason(d, annotated_gang(4, segment_size="2"))
+    assert "32 GPUs are needed and 24 are free. The gang needs 2 leaves" in message
 
 
 def test_the_table_counts_whole_segments() -> None:
@@ -77,7 +79,7 @@ def test_the_table_counts_whole_segments() -> None:
     d.apply(foreign_pod("x", "s-b-1"))
     pods = annotated_gang(4, segment_size="2", required_level="spine")
     d.apply(*pods)
-    table = {"/".join(one.path): one.room for one in explanation_of(d, pods[0]).domains}
+    table = {"/".join(domain.path): domain.room for domain in explanation_of(d, pods[0]).domains}
     assert table == {"s": 2, "t": 2, "s/a": 2, "s/b": 0, "t/a": 2}
 
 
@@ -107,9 +109,9 @@ def test_others_give_way_to_segments_of_higher_priority_and_no_more_than_must(mi
 
 
 def ways(d: Driver, pod: Pod) -> dict[RemedyKind, Remedy]:
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    entry = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert entry is not None
+    explanation = d.engine.why.explain(entry[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
     return {way.kind: way for way in explanation.ways}
 
@@ -122,16 +124,16 @@ def test_remedies_of_gangs_in_segments_are_true(kind: str) -> None:
         return launcher_gang(2, 3) if kind == "mixed" else annotated_gang(4, segment_size="2")
 
     # Enough is free of single nodes, and one pod too many in the second leaf.
-    nodes, there = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [foreign_pod("x", "s-b-1"), foreign_pod("y", "s-c-1")]
+    nodes, foreign = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [foreign_pod("x", "s-b-1"), foreign_pod("y", "s-c-1")]
     d = Driver(nodes)
-    d.apply(*there)
+    d.apply(*foreign)
     pods = gang()
     assert d.run(*pods) == {}
-    found = ways(d, pods[0])
-    assert [pod for one in found[RemedyKind.FREE].ended for pod in one.pods] == ["default/x"]
-    assert found[RemedyKind.REDUCE].size == {"alike": 2, "mixed": 3, "leader": 3}[kind]
+    remedies = ways(d, pods[0])
+    assert [pod for ending in remedies[RemedyKind.FREE].ended for pod in ending.pods] == ["default/x"]
+    assert remedies[RemedyKind.REDUCE].size == {"alike": 2, "mixed": 3, "leader": 3}[kind]
     again = Driver(nodes)
-    again.apply(there[1])
+    again.apply(foreign[1])
     assert len(again.run(*gang())) == len(pods)
 
 
@@ -144,9 +146,9 @@ def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
     d.apply(*pods)
     d.step()
     d.step(30)
-    (one,) = d.engine.reserving.holds
-    assert sorted(one.nodes) == ["s-b-1", "s-b-2", "s-c-1", "s-c-2"]
-    assert one.start == 3600
+    (reservation,) = d.engine.reserving.holds
+    assert sorted(reservation.nodes) == ["s-b-1", "s-b-2", "s-c-1", "s-c-2"]
+    assert reservation.start == 3600
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -162,11 +164,11 @@ def test_one_pod_moves_for_a_gang_in_segments(mixed: bool) -> None:
 def test_who_is_in_segments_does_not_move(segmented: bool) -> None:
     """Who of them goes where would not be planned anew; members of a gang without segments may move."""
     d = repair_driver({"s/a": 2, "s/b": 2})
-    told: dict[str, Any] = {"gang-name": "there", "gang-size": "2", "placement": "preferred"}
+    annotations: dict[str, Any] = {"gang-name": "there", "gang-size": "2", "placement": "preferred"}
     if segmented:
-        told |= {"segment-size": "2", "segment-level": "spine"}
-    there = [replicated_pod(f"there-{n}", 8, **told) for n in range(2)]
-    run_on(d, *there, on=["s-a-1", "s-b-1"])
+        annotations |= {"segment-size": "2", "segment-level": "spine"}
+    running = [replicated_pod(f"there-{n}", 8, **annotations) for n in range(2)]
+    run_on(d, *running, on=["s-a-1", "s-b-1"])
     pods = annotated_gang(2)
     assert d.run(*pods) == {}
     assert (plan_moves(d, pods) is None) is segmented

@@ -42,16 +42,16 @@ def test_no_way_to_fill_a_gpu_costs_more_than_the_gpu_and_the_prices_are_the_hig
 
 
 def test_two_that_fill_a_gpu_cost_a_half_each_and_what_fits_beside_many_costs_nothing() -> None:
-    found = share_worth(in_millionths([(PodKind(1000, share=470), 1)]))
-    assert found.price[470] == found.left[530] == found.left[939] == 500_000
-    assert found.left[469] == 0, "what is left of two is of no use to anyone"
+    worth = share_worth(in_millionths([(PodKind(1000, share=470), 1)]))
+    assert worth.price[470] == worth.left[530] == worth.left[939] == 500_000
+    assert worth.left[469] == 0, "what is left of two is of no use to anyone"
     small = share_worth(in_millionths([(PodKind(1000, share=810), 9), (PodKind(1000, share=160), 1)]))
     assert (small.price[810], small.price[160]) == (MILLIONTHS, 0)
 
 
 def test_a_share_of_a_size_that_nobody_has_costs_what_fits_in_its_room() -> None:
-    found = share_worth(in_millionths([(PodKind(1000, share=250), 1)]))
-    assert (found.price[200], found.price[300], found.price[510]) == (0, 250_000, 500_000)
+    worth = share_worth(in_millionths([(PodKind(1000, share=250), 1)]))
+    assert (worth.price[200], worth.price[300], worth.price[510]) == (0, 250_000, 500_000)
 
 
 def test_without_shares_nothing_is_worth_anything() -> None:
@@ -62,8 +62,8 @@ def test_without_shares_nothing_is_worth_anything() -> None:
 
 def test_only_the_most_popular_sizes_have_a_price_of_their_own() -> None:
     rare = [(PodKind(1000, share=size), 1) for size in range(501, 560)]
-    found = share_worth(in_millionths([(PodKind(1000, share=400), 99), *rare]))
-    assert found.price[501 + MAX_SIZES] == found.left[501 + MAX_SIZES]
+    worth = share_worth(in_millionths([(PodKind(1000, share=400), 99), *rare]))
+    assert worth.price[501 + MAX_SIZES] == worth.left[501 + MAX_SIZES]
     assert share_worth(in_millionths([*reversed(rare), (PodKind(1000, share=400), 99)])).price.tolist() == (
-        found.price.tolist()
+        worth.price.tolist()
     )

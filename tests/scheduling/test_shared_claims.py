@@ -79,8 +79,10 @@ def test_a_gang_that_is_too_large_to_share_a_claim_is_refused_and_evicts_no_pod(
     d.run(*members)
     assert not nodes_of(members)
     assert d.preempted() == []
-    told = f'{size} pending pods share resourceclaim "shared", which Kubernetes can reserve for {256 - reserved} more'
-    assert any(told in text for text in d.told(members[0]))
+    message = (
+        f'{size} pending pods share resourceclaim "shared", which Kubernetes can reserve for {256 - reserved} more'
+    )
+    assert any(message in text for text in d.told(members[0]))
     d.put_claim(msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=[])))
     d.settle(60)
     assert len(nodes_of(members)) == (size if size < 256 else 0)

@@ -73,16 +73,16 @@ def test_one_gives_way_for_the_part_of_its_room_that_is_not_held(priority: int) 
 def test_of_many_pods_as_many_give_way_as_leave_room_for_both(gpus: int, victims: int) -> None:
     """The reservation takes three GPUs of the eight: beside it there is room for five."""
     d = driver({"s1/l1": 1})
-    there = {f"v{n}": low(d, f"v{n}", "s1-l1-1", gpus=1) for n in range(8)}
+    running = {f"v{n}": low(d, f"v{n}", "s1-l1-1", gpus=1) for n in range(8)}
     first = reserving(d, gpus=3)
     late = timed_pod("late", priority=5, gpus=gpus)
     d.run(late)
     d.step(20)
     assert len(d.preempted()) == victims
-    d.evict(*(there[name] for name in d.preempted()))
+    d.evict(*(running[name] for name in d.preempted()))
     d.settle()
     assert bool(d.where(late)) is bool(victims)
-    d.delete(*(pod for name, pod in there.items() if name not in d.preempted()))
+    d.delete(*(pod for name, pod in running.items() if name not in d.preempted()))
     d.settle()
     assert d.where(first)
 
@@ -90,24 +90,24 @@ def test_of_many_pods_as_many_give_way_as_leave_room_for_both(gpus: int, victims
 def test_what_comes_free_is_taken_by_the_higher_priority_and_then_more_give_way() -> None:
     """What is nominated to one of lower priority is not kept from the other: both get room in the end."""
     d = driver({"s1/l1": 1})
-    there = {f"v{n}": low(d, f"v{n}", "s1-l1-1", gpus=1) for n in range(8)}
+    running = {f"v{n}": low(d, f"v{n}", "s1-l1-1", gpus=1) for n in range(8)}
     first = reserving(d, gpus=3)
     late = timed_pod("late", priority=3, gpus=5)
     d.run(late)
     assert len(d.preempted()) == 5
-    d.evict(*(there.pop(name) for name in d.preempted()))
+    d.evict(*(running.pop(name) for name in d.preempted()))
     d.settle()
     assert d.where(first, late) == {"reserving": "s1-l1-1"}
     d.step(2)
     assert len(d.preempted()) == 8
-    d.evict(*there.values())
+    d.evict(*running.values())
     d.settle()
     assert len(d.where(first, late)) == 2
 
 
 def test_two_reservations_leave_what_neither_takes() -> None:
     d = driver({"s1/l1": 1})
-    there = {name: low(d, name, "s1-l1-1", gpus=4, ends=ends) for name, ends in (("soon", 3600), ("later", 7200))}
+    running = {name: low(d, name, "s1-l1-1", gpus=4, ends=ends) for name, ends in (("soon", 3600), ("later", 7200))}
     first, second = reserving(d, gpus=3), reserving(d, "second", gpus=2, priority=4)
     assert len(reservations_by_name(d)) == 2
     for name, gpus in (("wants-4", 4), ("wants-3", 3)):
@@ -115,7 +115,7 @@ def test_two_reservations_leave_what_neither_takes() -> None:
         d.run(late)
         d.step(60)
     assert d.preempted() == ["later", "soon"]
-    d.evict(*there.values())
+    d.evict(*running.values())
     d.settle()
     assert len(d.where(first, second, late)) == 3
 
@@ -244,18 +244,18 @@ def test_no_other_set_costs_less_beside_reservations(
     data: st.DataObject, ask: PlacementQuery, mode: str, by_trial: bool
 ) -> None:
     """Up to two reservations on each node, which wait for different pods there."""
-    found = data.draw(running_pods(gangs=True, budgets=True))
-    s = PreemptionScene(Small(grid(1, 2, 2, gpus=4)), found)
-    for name in {one.gang for one in found if one.gang}:
-        s.gang(name, sum(one.gang == name for one in found), mode)
+    running = data.draw(running_pods(gangs=True, budgets=True))
+    s = PreemptionScene(Small(grid(1, 2, 2, gpus=4)), running)
+    for name in {pod.gang for pod in running if pod.gang}:
+        s.gang(name, sum(pod.gang == name for pod in running), mode)
     for name in ("b", "c"):
         s.budget(name, data.draw(st.integers(0, 2)))
     awaited: dict[tuple[str, int], list[int]] = {}
-    for number, one in enumerate(found):
+    for number, candidate in enumerate(running):
         if by := data.draw(st.sampled_from([0, 1, 1, 2])):
-            awaited.setdefault((one.node, by), []).append(number)
+            awaited.setdefault((candidate.node, by), []).append(number)
     for (node, _), numbers in sorted(awaited.items()):
-        takes = data.draw(st.integers(0, sum(found[number].gpus for number in numbers)))
+        takes = data.draw(st.integers(0, sum(running[number].gpus for number in numbers)))
         s.shares.append(share(s, node, takes, *(f"v{number}" for number in numbers)))
     if by_trial:
         cls, members = ask.groups[0]

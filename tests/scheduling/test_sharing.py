@@ -85,13 +85,13 @@ def test_access_follows_labels() -> None:
 def test_a_quota_of_the_whole_cluster_counts_the_pods_of_every_scheduler() -> None:
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 16}}]}")
     d.apply(make_pod("others", namespace="a", gpus=8, scheduler="default-scheduler", node="s1-l1-1"))
-    one, two = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))
+    first, second = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))
     free = make_pod("free", namespace="b", gpus=8, created=9)
-    d.run(one, two, free)
-    assert set(d.where(one, two, free)) == {"one", "free"}
-    told = d.told(two)[-1]
-    assert f"8 {NodeReason.QUOTA}" in told
-    assert "Quota of namespace a: 16 of 16 gpus in use, 8 more asked." in told
+    d.run(first, second, free)
+    assert set(d.where(first, second, free)) == {"one", "free"}
+    message = d.told(second)[-1]
+    assert f"8 {NodeReason.QUOTA}" in message
+    assert "Quota of namespace a: 16 of 16 gpus in use, 8 more asked." in message
 
 
 def test_a_gang_counts_whole() -> None:
@@ -174,11 +174,11 @@ def test_a_quota_does_not_hide_that_no_node_tells_the_level() -> None:
 
 def test_a_bind_that_fails_gives_back_to_the_quota() -> None:
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 8}}]}")
-    one, two = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))
-    d.apply(one, two)
+    first, second = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))
+    d.apply(first, second)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["one"]
-    d.answer(one.metadata.uid, BindOutcome.WITHDRAWN)
+    d.answer(first.metadata.uid, BindOutcome.WITHDRAWN)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["two"]
 
@@ -248,11 +248,11 @@ def test_a_quota_follows_labels() -> None:
     holder = make_pod("holder", namespace="a", gpus=4, scheduler="default-scheduler", node="s2-l1-1")
     d.apply(holder)
     d.nodes(make_node("s2-l1-1", "s1/l2"))
-    one, two = (make_pod(name, namespace="a", gpus=4, created=n) for n, name in enumerate(("one", "two")))
-    assert len(d.run(one, two)) == 1
+    first, second = (make_pod(name, namespace="a", gpus=4, created=n) for n, name in enumerate(("one", "two")))
+    assert len(d.run(first, second)) == 1
     d.drop_node("s2-l1-1")
     d.settle()
-    assert len(d.where(one, two)) == 2, "what its node took along counts no more"
+    assert len(d.where(first, second)) == 2, "what its node took along counts no more"
 
 
 def test_a_quota_of_a_domain_that_no_node_is_in_is_nobody_s_reason_to_wait() -> None:
@@ -281,11 +281,11 @@ def test_labels_that_take_a_pod_out_of_a_quota_s_domain_help_who_waits_for_it() 
 def test_after_a_restart_a_quota_is_as_used_as_before() -> None:
     spec = "{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 8}}]}"
     d = cluster(spec, {"s1/l1": 2})
-    one, two = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))
-    d.run(one)
+    first, second = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))
+    d.run(first)
     again = cluster(spec, {"s1/l1": 2})
     again.apply(*d.pods.values())
-    assert again.run(two) == {}
+    assert again.run(second) == {}
 
 
 # ---------------------------------------------------------------- names

@@ -36,7 +36,7 @@ access = st.lists(
         {"domain": st.sampled_from(DOMAINS[:-1]), "namespaces": st.sampled_from([["a"], ["team-*", "b"], ["none"]])}
     ),
     max_size=2,
-    unique_by=lambda one: one["domain"],
+    unique_by=lambda entry: entry["domain"],
 )
 
 
@@ -77,7 +77,7 @@ class Shared(RuleBasedStateMachine):
 
     @rule(quotas=quotas, access=access)
     def configure(self, quotas: list[dict[str, Any]], access: list[dict[str, Any]]) -> None:
-        quotas = [{key: value for key, value in one.items() if value} for one in quotas]
+        quotas = [{key: value for key, value in quota.items() if value} for quota in quotas]
         self.spec = {"quotas": quotas, "domainAccess": access}
         self.driver.engine.configure(configured(yaml.safe_dump(self.spec, default_flow_style=True)))
 
@@ -155,9 +155,9 @@ class Shared(RuleBasedStateMachine):
         pods = self.driver.pods
         for uid, node in fresh.items():
             namespace = pods[uid].metadata.namespace
-            for one in self.spec["domainAccess"]:
-                allowed = any(fnmatchcase(namespace, pattern) for pattern in one["namespaces"])
-                assert allowed or not self.inside(node, one["domain"])
+            for entry in self.spec["domainAccess"]:
+                allowed = any(fnmatchcase(namespace, pattern) for pattern in entry["namespaces"])
+                assert allowed or not self.inside(node, entry["domain"])
             for quota in self.spec["quotas"]:
                 domain = quota.get("domain", "")
                 if not self.inside(node, domain) or not self.applies(quota, namespace):
@@ -180,7 +180,7 @@ class Shared(RuleBasedStateMachine):
     def nobody_waits_for_nothing(self, nodes: dict[str, str]) -> None:
         """A pod alone waits only where, node by node, something keeps it away."""
         in_backoff = {
-            uid for one in self.driver.engine.outcomes.admission_backoff._held.values() for uid in one.waiting
+            uid for entry in self.driver.engine.outcomes.admission_backoff._held.values() for uid in entry.waiting
         }
         free = {name: Counter({"gpus": GPUS, "cpu": 16_000}) for name in NODES}
         for uid, node in nodes.items():
@@ -198,8 +198,8 @@ class Shared(RuleBasedStateMachine):
 
     def may_go(self, nodes: dict[str, str], pod: Pod, node: str) -> bool:
         namespace = pod.metadata.namespace
-        for one in self.spec["domainAccess"]:
-            if self.inside(node, one["domain"]) and not any(fnmatchcase(namespace, p) for p in one["namespaces"]):
+        for entry in self.spec["domainAccess"]:
+            if self.inside(node, entry["domain"]) and not any(fnmatchcase(namespace, p) for p in entry["namespaces"]):
                 return False
         for quota in self.spec["quotas"]:
             domain = quota.get("domain", "")

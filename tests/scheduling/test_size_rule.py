@@ -13,15 +13,15 @@ def limited(nodes: int = 4, leaves: int = 4, spines: int = 2) -> Small:
 
 
 def failure(small: Small, ask: PlacementQuery) -> PlacementFailure:
-    found = small.plan(ask)
-    assert isinstance(found, PlacementFailure), found
-    return found
+    planned = small.plan(ask)
+    assert isinstance(planned, PlacementFailure), planned
+    return planned
 
 
 def placement(small: Small, ask: PlacementQuery) -> Placement:
-    found = small.plan(ask)
-    assert isinstance(found, Placement), found
-    return found
+    planned = small.plan(ask)
+    assert isinstance(planned, Placement), planned
+    return planned
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def placement(small: Small, ask: PlacementQuery) -> Placement:
 )
 def test_whole_nodes_take_as_few_leaves_as_hold_them(members: int, leaves: int) -> None:
     small = limited()
-    found = placement(small, gang(members))
-    assert found.rule.leaves == leaves
-    assert found.rule.nodes == members
-    assert len(found.leaves) == leaves
-    assert found.leaves == list(range(found.leaves[0], found.leaves[0] + leaves)), "neighbours"
-    assert found.rule.domain == ("leaf" if leaves == 1 else "spine")
+    placed = placement(small, gang(members))
+    assert placed.rule.leaves == leaves
+    assert placed.rule.nodes == members
+    assert len(placed.leaves) == leaves
+    assert placed.leaves == list(range(placed.leaves[0], placed.leaves[0] + leaves)), "neighbours"
+    assert placed.rule.domain == ("leaf" if leaves == 1 else "spine")
 
 
 def test_four_nodes_are_a_whole_leaf() -> None:
@@ -72,9 +72,9 @@ def test_a_gang_waits_for_its_leaves_though_the_cluster_has_room() -> None:
     small = limited(spines=1)
     for leaf in range(1, 5):
         small.hold(f"s1l{leaf}n1", gpus=1)
-    found = failure(small, gang(4))
-    assert found.rule is not None
-    assert found.rule.leaves == 1
+    refused = failure(small, gang(4))
+    assert refused.rule is not None
+    assert refused.rule.leaves == 1
     assert len(small.place(gang(4, required=False))) == 4
     assert len(small.place(gang(3))) == 3
 
@@ -95,8 +95,8 @@ def test_the_lowest_common_domain_when_a_spine_is_too_small() -> None:
         (8, "core", 4),
         (10, "cluster", 5),
     ):
-        found = placement(small, gang(members))
-        assert (found.rule.domain, found.rule.leaves) == (domain, leaves)
+        placed = placement(small, gang(members))
+        assert (placed.rule.domain, placed.rule.leaves) == (domain, leaves)
         names = small.place(gang(members))
         common = {"leaf": 6, "spine": 4, "core": 2, "cluster": 0}[domain]
         assert len({name[:common] for name in names}) == 1
@@ -107,17 +107,17 @@ def test_a_gang_that_a_spine_holds_does_not_leave_it_for_fewer_leaves() -> None:
     nodes = [make_node(f"a{n}", "s1/l1") for n in range(4)] + [make_node(f"b{n}", "s2/l1") for n in range(4)]
     nodes += [make_node(f"c{leaf}{n}", f"s3/l{leaf}") for leaf in range(4) for n in range(2)]
     small = Small(nodes)
-    found = placement(small, gang(8))
-    assert (found.rule.domain, found.rule.leaves) == ("spine", 4)
+    placed = placement(small, gang(8))
+    assert (placed.rule.domain, placed.rule.leaves) == ("spine", 4)
     assert all(name.startswith("c") for name in small.place(gang(8)))
 
 
 def test_larger_than_the_cluster_is_said_so() -> None:
     small = limited()
-    found = failure(small, gang(33))
-    assert found.rule is None
-    assert "larger than the cluster" in found.sentence
-    assert "32 of 33" in found.sentence
+    refused = failure(small, gang(33))
+    assert refused.rule is None
+    assert "larger than the cluster" in refused.sentence
+    assert "32 of 33" in refused.sentence
     assert "even if it were empty" in failure(small, single(9)).sentence
     assert "no matching node could hold one of the gang's 2 pods" in failure(small, gang(2, 9)).sentence
 
@@ -130,8 +130,8 @@ def test_what_is_not_ready_is_not_counted_on() -> None:
     nodes = grid(1, 2, 2)
     nodes[0].status.conditions[0].status = "False"
     small = Small(nodes)
-    found = placement(small, gang(3))
-    assert found.rule.leaves == 2
+    placed = placement(small, gang(3))
+    assert placed.rule.leaves == 2
     assert small.place(gang(2)) == ["s1l2n1", "s1l2n2"]
 
 
@@ -160,8 +160,8 @@ def models() -> Small:
 
 def test_a_gang_keeps_to_one_model() -> None:
     assert set(models().place(gang(3))) == {"h1", "h2", "h3"}
-    found = failure(models(), gang(4))
-    assert "of one GPU model hold 3 of 4" in found.sentence
+    refused = failure(models(), gang(4))
+    assert "of one GPU model hold 3 of 4" in refused.sentence
 
 
 def test_unless_it_may_mix() -> None:
@@ -182,9 +182,9 @@ def test_a_gang_waits_for_the_least_demanding_model() -> None:
     nodes += [make_node("h1", "s1/l2", model="H"), make_node("h2", "s1/l3", model="H")]
     small = Small(nodes)
     small.hold("a1", gpus=1)
-    found = failure(small, gang(2))
-    assert found.rule is not None
-    assert found.rule.leaves == 1
+    refused = failure(small, gang(2))
+    assert refused.rule is not None
+    assert refused.rule.leaves == 1
 
 
 # ---------------------------------------------------------------- the unlabelled
@@ -192,10 +192,10 @@ def test_a_gang_waits_for_the_least_demanding_model() -> None:
 
 def test_the_rule_holds_among_the_unlabelled_of_one_parent() -> None:
     small = Small([make_node(f"u{n}", "s1/") for n in range(4)] + [make_node("l", "s2/l1")])
-    found = placement(small, gang(3))
-    assert found.rule.leaves == 1
+    placed = placement(small, gang(3))
+    assert placed.rule.leaves == 1
     assert small.leaves(gang(3)) == ["s1/unlabelled"]
-    assert found.score.alignment == 0
+    assert placed.score.alignment == 0
 
 
 def test_labelled_leaves_come_first() -> None:
@@ -216,8 +216,8 @@ def test_unlabelled_nodes_do_not_make_the_rule_laxer_for_gangs_that_labelled_lea
 
 def test_a_cluster_without_labels_is_one_leaf() -> None:
     small = Small([make_node(f"n{n}") for n in range(4)])
-    found = placement(small, gang(4))
-    assert (found.rule.leaves, found.rule.domain, found.score.alignment) == (1, "leaf", 0)
+    placed = placement(small, gang(4))
+    assert (placed.rule.leaves, placed.rule.domain, placed.score.alignment) == (1, "leaf", 0)
 
 
 def test_a_cluster_without_nodes_holds_nothing() -> None:

@@ -24,12 +24,12 @@ SHARING = {"topology.scheduler/gpu-sharing": "true"}
 INDEX = "topology.scheduler/gpu-index"
 
 
-def sharing(name: str, path: str = "s/l", *, gpus: int = 4, **told: object) -> Node:
-    return make_node(name, path, gpus=gpus, labels=SHARING, **told)  # type: ignore[arg-type]
+def sharing(name: str, path: str = "s/l", *, gpus: int = 4, **options: object) -> Node:
+    return make_node(name, path, gpus=gpus, labels=SHARING, **options)  # type: ignore[arg-type]
 
 
-def share(name: str, fraction: str = "0.5", **told: object) -> Pod:
-    return make_pod(name, annotations={"gpu-fraction": fraction}, **told)  # type: ignore[arg-type]
+def share(name: str, fraction: str = "0.5", **options: object) -> Pod:
+    return make_pod(name, annotations={"gpu-fraction": fraction}, **options)  # type: ignore[arg-type]
 
 
 def indexes(*pods: Pod) -> list[str]:
@@ -96,21 +96,21 @@ class Cluster:
         """Return the row and the GPUs of a pod; whoever plans it comes to the same."""
         ask, layout = PlacementQuery([(wanted, 1)], gang=False), self.world.layout
         anew = Planner(self.world.around, self.world.history, self.policy)
-        found, fresh = self.keeps.plan(ask, layout, 0.0), anew.plan(ask, layout, 0.0)
-        assert found == fresh
-        if not isinstance(found, Placement):
+        kept, fresh = self.keeps.plan(ask, layout, 0.0), anew.plan(ask, layout, 0.0)
+        assert kept == fresh
+        if not isinstance(kept, Placement):
             return None
-        row = found.rows[0][0]
+        row = kept.rows[0][0]
         (devices,) = choose_gpus(self.keeps, [(wanted, row)])
         assert [devices] == choose_gpus(anew, [(wanted, row)])
         return row, devices
 
     def place(self, wanted: PodClass) -> bool:
         """Place a pod."""
-        found = self.planned(wanted)
-        if found is None:
+        choice = self.planned(wanted)
+        if choice is None:
             return False
-        row, devices = found
+        row, devices = choice
         uid = f"p{self.number}"
         self.number += 1
         self.world.ledger.assume(uid, self.world.nodes.names[row], wanted.amounts, devices=devices)
@@ -136,11 +136,11 @@ class Cluster:
 
 @settings(deadline=None, max_examples=80)
 @given(steps)
-def test_kept_scores_place_as_fresh_ones_do(told: list[tuple[str, int, int]]) -> None:
+def test_kept_scores_place_as_fresh_ones_do(changes: list[tuple[str, int, int]]) -> None:
     cluster = Cluster(
         ((PodKind(1000, 0, 500), 600_000), (PodKind(4000, 2, 0, ("B",)), 300_000), (PodKind(2000), 100_000))
     )
-    for step in told:
+    for step in changes:
         cluster.do(*step)
 
 
@@ -151,9 +151,9 @@ def test_kept_scores_place_as_fresh_ones_do_while_typical_pods_change(monkeypatc
 
     @settings(deadline=None, max_examples=60)
     @given(steps)
-    def check(told: list[tuple[str, int, int]]) -> None:
+    def check(changes: list[tuple[str, int, int]]) -> None:
         cluster = Cluster()
-        for step in told:
+        for step in changes:
             cluster.do(*step)
 
     check()
@@ -267,8 +267,8 @@ def test_what_a_pod_likes_and_its_preferred_domain_come_first() -> None:
     nodes = fabric({"s/l1": 1, "s/l2": 1, "": 0})
     d = Driver(nodes)
     d.apply(make_pod("other", gpus=5, scheduler="o", node="s-l1-1"))
-    there = make_pod("p", gpus=1, annotations={"preferred-domain": "s/l2"})
-    assert d.run(there) == {"p": "s-l2-1"}
+    pod = make_pod("p", gpus=1, annotations={"preferred-domain": "s/l2"})
+    assert d.run(pod) == {"p": "s-l2-1"}
     assert d.run(make_pod("q", gpus=1)) == {"q": "s-l1-1"}
 
 
@@ -276,7 +276,7 @@ def test_pods_without_gpus_are_scored_only_where_nodes_with_gpus_are_all_that_is
     plain, gpus = make_node("plain", "s/l", gpus=0, cpu=2), make_node("gpus", "s/l", gpus=8)
     d = Driver([plain, gpus])
     assert d.run(make_pod("a"), make_pod("b"), make_pod("c"))["c"] == "gpus"
-    scores = [one.score for one in d.decisions() if one.score is not None]
+    scores = [decision.score for decision in d.decisions() if decision.score is not None]
     assert [bool(score.added) for score in scores] == [False, False, True]
 
 
@@ -301,7 +301,7 @@ def test_scoring_can_be_off_and_a_name_that_nobody_has_is_complained_of() -> Non
 
 
 @pytest.mark.parametrize(
-    ("typical", "told"),
+    ("typical", "problem"),
     [
         ("{gpus: 1, gpuFraction: '0.5'}", "give gpus or gpuFraction, not both"),
         ("{gpuFraction: '1.5'}", "above 0 and below 1"),
@@ -310,10 +310,10 @@ def test_scoring_can_be_off_and_a_name_that_nobody_has_is_complained_of() -> Non
         ("{gpu: 1}", "did you mean gpus?"),
     ],
 )
-def test_typical_pods_that_make_no_sense_are_refused(typical: str, told: str) -> None:
+def test_typical_pods_that_make_no_sense_are_refused(typical: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=r"smallPods\.typicalPods\.0") as caught:
         configured(f"{{smallPods: {{typicalPods: [{typical}]}}}}")
-    assert told in str(caught.value)
+    assert problem in str(caught.value)
 
 
 def test_gangs_are_placed_as_ever() -> None:
@@ -338,14 +338,14 @@ def test_two_halves_share_a_gpu_and_say_which() -> None:
 
 def test_whole_gpus_are_never_those_in_shares() -> None:
     d = Driver([sharing("a", gpus=2)])
-    small, one, two = share("small", "0.1"), make_pod("one", gpus=1), make_pod("two", gpus=1)
+    small, first, second = share("small", "0.1"), make_pod("one", gpus=1), make_pod("two", gpus=1)
     d.run(small)
-    d.run(one)
-    assert indexes(small, one) == ["0", "1"]
-    assert d.run(two) == {}
-    assert d.told(two)[0].startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    d.run(first)
+    assert indexes(small, first) == ["0", "1"]
+    assert d.run(second) == {}
+    assert d.told(second)[0].startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
     d.delete(small)
-    assert d.settle() and indexes(two) == ["0"]
+    assert d.settle() and indexes(second) == ["0"]
 
 
 def test_a_gang_on_sharing_nodes_has_indexes_too() -> None:
@@ -359,18 +359,21 @@ def test_a_gang_on_sharing_nodes_has_indexes_too() -> None:
 
 def test_a_gang_of_shares_is_placed_whole_or_not() -> None:
     d = Driver([sharing("a", gpus=2)])
-    told = {"gpu-fraction": "0.4", "gang-name": "g", "gang-size": "4"}
-    pods = [make_pod(f"g{n}", annotations=told, created=n) for n in range(4)]
+    annotations = {"gpu-fraction": "0.4", "gang-name": "g", "gang-size": "4"}
+    pods = [make_pod(f"g{n}", annotations=annotations, created=n) for n in range(4)]
     d.run(*pods)
     assert indexes(*pods) == ["0", "0", "1", "1"]
-    more = [make_pod(f"h{n}", annotations={**told, "gang-name": "h"}, created=n) for n in range(4)]
+    more = [make_pod(f"h{n}", annotations={**annotations, "gang-name": "h"}, created=n) for n in range(4)]
     assert d.run(*more) == {}
 
 
 def test_a_gang_of_different_pods_with_shares_is_told_what_to_do() -> None:
     d = Driver([sharing("a")])
-    told = {"gang-name": "g", "gang-size": "2"}
-    pods = [make_pod("a", annotations={**told, "gpu-fraction": "0.5"}), make_pod("b", gpus=1, annotations=told)]
+    annotations = {"gang-name": "g", "gang-size": "2"}
+    pods = [
+        make_pod("a", annotations={**annotations, "gpu-fraction": "0.5"}),
+        make_pod("b", gpus=1, annotations=annotations),
+    ]
     assert d.run(*pods) == {}
     assert "a gang with different requests" in d.told(pods[0])[0]
 
@@ -397,7 +400,7 @@ def test_a_label_that_says_neither_is_complained_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "annotations", "told"),
+    ("gpus", "annotations", "problem"),
     [
         (1, {"gpu-fraction": "0.5"}, "and its limits for 1 whole GPU: the"),
         (0, {"gpu-fraction": "0.5", "gpu-count": "2"}, "and topology.scheduler/gpu-count for 2 GPUs per pod"),
@@ -405,11 +408,11 @@ def test_a_label_that_says_neither_is_complained_of() -> None:
         (0, {"gpu-fraction": "0.5", "gpu-index": "1"}, "gpu-index is written by the scheduler itself"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_remedy(gpus: int, annotations: dict[str, str], told: str) -> None:
+def test_what_makes_no_sense_is_refused_with_the_remedy(gpus: int, annotations: dict[str, str], problem: str) -> None:
     d = Driver([sharing("a")])
     pod = make_pod("p", gpus=gpus, annotations=annotations)
     assert d.run(pod) == {}
-    assert told in d.told(pod)[0]
+    assert problem in d.told(pod)[0]
     assert "remove" in d.told(pod)[0] or "write" in d.told(pod)[0]
 
 
@@ -460,10 +463,10 @@ def test_the_last_look_catches_a_share_that_has_no_room(monkeypatch: pytest.Monk
     real = d.engine.planner.plan
 
     def wrong(*args: object) -> object:
-        found = real(*args)  # type: ignore[arg-type]
-        assert isinstance(found, Placement)
+        placement = real(*args)  # type: ignore[arg-type]
+        assert isinstance(placement, Placement)
         row = d.engine.world.nodes.row_of["a"]
-        return Placement([[row]], found.leaves, found.rule, found.score, found.candidates)
+        return Placement([[row]], placement.leaves, placement.rule, placement.score, placement.candidates)
 
     monkeypatch.setattr(d.engine.planner, "plan", wrong)
     pod = share("p")
@@ -495,10 +498,10 @@ def cluster() -> list[Node]:
     ),
     st.randoms(),
 )
-def test_a_restart_finds_the_account_as_it_was(told: list[tuple[str, bool, int]], random: object) -> None:
+def test_a_restart_finds_the_account_as_it_was(actions: list[tuple[str, bool, int]], random: object) -> None:
     d = Driver(cluster())
     pods: list[Pod] = []
-    for number, (what, delete, which) in enumerate(told):
+    for number, (what, delete, which) in enumerate(actions):
         if what == "other":
             pod = make_pod(f"o{number}", gpus=1, scheduler="o", node="abc"[which % 3])
         elif what in ("1", "2"):
@@ -508,8 +511,8 @@ def test_a_restart_finds_the_account_as_it_was(told: list[tuple[str, bool, int]]
         pods.append(pod)
         d.run(pod)
         if delete:
-            gone = pods.pop(which % len(pods))
-            d.delete(gone)
+            deleted = pods.pop(which % len(pods))
+            d.delete(deleted)
     # Pods that wait may be placed by the last deletion, and what is told to the new one is what is there.
     d.settle()
     again = Driver(reversed(cluster()))

@@ -140,8 +140,8 @@ def test_the_size_rule_counts_without_them() -> None:
     pods = [
         make_pod(f"g-{n}", gpus=8, uid=f"g-{n}", annotations={"gang-name": "g", "gang-size": "4"}) for n in range(4)
     ]
-    found = d.run(*pods)
-    assert len(found) == 4 and not {"s1-l1-1", "s1-l2-1"} & set(found.values())
+    where = d.run(*pods)
+    assert len(where) == 4 and not {"s1-l1-1", "s1-l2-1"} & set(where.values())
 
 
 def test_workloads_of_lower_priority_borrow_them() -> None:

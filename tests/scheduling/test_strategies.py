@@ -47,9 +47,9 @@ def test_a_consolidated_gang_shares_few_nodes_and_a_distributed_one_many() -> No
 
 def test_a_distributed_gang_is_spread_inside_its_leaf_not_over_more_leaves() -> None:
     small = Small(grid(1, 4, 2))
-    found = small.plan(gang(4, 2, strategy=DISTRIBUTED))
-    assert isinstance(found, Placement)
-    assert len(found.leaves) == found.rule.leaves == 1
+    placement = small.plan(gang(4, 2, strategy=DISTRIBUTED))
+    assert isinstance(placement, Placement)
+    assert len(placement.leaves) == placement.rule.leaves == 1
 
 
 def test_the_least_is_stranded() -> None:

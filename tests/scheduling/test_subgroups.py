@@ -23,8 +23,8 @@ def group(policies: Sequence[object], size: int, **spec: object) -> PodGroup:
 def members(*labels: dict[str, str], gpus: Sequence[int] = ()) -> list[Pod]:
     each = gpus or [8] * len(labels)
     made = [
-        make_pod(f"g-{n}", gpus=some, cpu="1", labels=one, created=n)
-        for n, (one, some) in enumerate(zip(labels, each, strict=True))
+        make_pod(f"g-{n}", gpus=gpu_count, cpu="1", labels=pod_labels, created=n)
+        for n, (pod_labels, gpu_count) in enumerate(zip(labels, each, strict=True))
     ]
     return [in_group(pod, "g", GroupApi.VOLCANO) for pod in made]
 
@@ -106,8 +106,8 @@ def test_what_is_not_understood_is_refused_with_the_field(policies: Sequence[obj
 @pytest.mark.parametrize("group_first", [True, False])
 def test_a_lost_member_goes_back_to_its_partition_after_a_restart(group_first: bool) -> None:
     d = Driver(fabric(NODES))
-    told = group([by_partition()], 4)
-    d.groups(told)
+    pod_group = group([by_partition()], 4)
+    d.groups(pod_group)
     pods = partitions(0, 1, 0, 1)
     d.run(*pods)
     lost = pods[2]
@@ -115,12 +115,12 @@ def test_a_lost_member_goes_back_to_its_partition_after_a_restart(group_first: b
     rest = [pod for pod in pods if pod is not lost]
     other = Driver(fabric(NODES))
     if group_first:
-        other.groups(told)
+        other.groups(pod_group)
         other.apply(*random.Random(1).sample(rest, 3))
     else:
         other.serve(GroupApi.VOLCANO)
         other.apply(*rest)
-        other.groups(told)
+        other.groups(pod_group)
     again = partitions(0, 1, 0, 1)[2]
     other.run(again)
     assert leaf(again) == leaf(pods[0])

@@ -40,8 +40,8 @@ def running(d: Driver, name: str, node: str, ends: float, gpus: int = 8) -> Pod:
 def held(d: Driver) -> list[Reservation]:
     """What is held, with names in place of uids."""
     return [
-        replace(one, workload="", waits={name: (node, "") for node, name in one.waits.values()})
-        for one in d.engine.reserving.holds
+        replace(reservation, workload="", waits={name: (node, "") for node, name in reservation.waits.values()})
+        for reservation in d.engine.reserving.holds
     ]
 
 
@@ -98,13 +98,16 @@ def test_other_workloads_are_decided_between_two_parts() -> None:
     assert d.engine.pending_work
     d.apply(small := make_pod("small", gpus=0))
     said = one_step(d)
-    assert any(isinstance(one, RecordDecision) and one.decision.seats for one in said)
+    assert any(isinstance(instruction, RecordDecision) and instruction.decision.seats for instruction in said)
     assert d.engine.reserving.working
     assert small.metadata.uid in {
-        seat.uid for one in said if isinstance(one, RecordDecision) for seat in one.decision.seats
+        seat.uid
+        for instruction in said
+        if isinstance(instruction, RecordDecision)
+        for seat in instruction.decision.seats
     }
     d.step()
-    assert [sorted(one.nodes) for one in held(d)] == [["s1-l2-1", "s1-l2-2"]]
+    assert [sorted(reservation.nodes) for reservation in held(d)] == [["s1-l2-1", "s1-l2-2"]]
 
 
 # ---------------------------------------------------------------- what happens meanwhile
@@ -132,7 +135,7 @@ def test_nodes_that_are_taken_meanwhile_are_not_held(after: int) -> None:
         d.apply(pod)
     d.step()
     d.step(60)
-    assert [sorted(one.nodes) for one in held(d)] == [["s1-l1-1", "s1-l1-2"]]
+    assert [sorted(reservation.nodes) for reservation in held(d)] == [["s1-l1-1", "s1-l1-2"]]
 
 
 @pytest.mark.parametrize("after", range(12))
@@ -159,7 +162,7 @@ def test_it_is_begun_again_when_nodes_change_meanwhile(after: int) -> None:
     d.step()
     d.step(60)
     d.step(60)
-    assert [sorted(one.nodes) for one in held(d)] == [["s1-l1-1", "s1-l1-2"]]
+    assert [sorted(reservation.nodes) for reservation in held(d)] == [["s1-l1-1", "s1-l1-2"]]
 
 
 def movable(clock: Callable[[], float] | None) -> tuple[Driver, list[Pod]]:
@@ -196,8 +199,8 @@ def test_moves_are_told_as_they_are_possible_at_the_end(after: int) -> None:
     d.step(20)
     d.step(20)
     assert d.engine.moving.describe("Job/default/large") == d.engine.moving.describe("no such gang")
-    told = d.told(pods[0])[-1]
-    assert "s1/l1." not in told.rpartition("Moving")[2]
+    message = d.told(pods[0])[-1]
+    assert "s1/l1." not in message.rpartition("Moving")[2]
 
 
 # ---------------------------------------------------------------- records

@@ -18,17 +18,17 @@ Model = Mapping[str, Any]
 
 
 def model(name: str) -> Model:
-    found: Model = yaml.safe_load(data("topograph", f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    parsed: Model = yaml.safe_load(data("topograph", f"{name}.yaml").read_text(encoding="utf-8"))
+    return parsed
 
 
 def names_in(text: str) -> Iterator[str]:
     """Yield the names that a list of hosts such as ``srv11[01-08]`` means."""
-    found = re.fullmatch(r"(.*)\[(\d+)-(\d+)\](.*)", text)
-    if found is None:
+    match = re.fullmatch(r"(.*)\[(\d+)-(\d+)\](.*)", text)
+    if match is None:
         yield text
         return
-    head, low, high, tail = found.groups()
+    head, low, high, tail = match.groups()
     for number in range(int(low), int(high) + 1):
         yield f"{head}{number:0{len(low)}d}{tail}"
 

@@ -24,20 +24,20 @@ def stream(jobs: int, nodes: int, load: float, *, reserving: bool, says: bool) -
 
     With how much later than first promised somebody started.
     """
-    told = [(one.gpus, one.at, one.seconds or 0.0) for one in read_muri(data("gangs", "muri", "trace2.csv"))[:jobs]]
-    work = sum(gpus * seconds for gpus, _, seconds in told)
-    pace = work / (load * nodes * 8) / max(at for _, at, _ in told)
+    traced = [(job.gpus, job.at, job.seconds or 0.0) for job in read_muri(data("gangs", "muri", "trace2.csv"))[:jobs]]
+    work = sum(gpus * seconds for gpus, _, seconds in traced)
+    pace = work / (load * nodes * 8) / max(at for _, at, _ in traced)
     promised: dict[str, float] = {}
 
-    def note(one: Stream) -> None:
-        for held in one.driver.engine.reserving.holds:
+    def note(simulation: Stream) -> None:
+        for held in simulation.driver.engine.reserving.holds:
             if held.start < inf:
                 promised.setdefault(held.workload, held.latest)
 
     spec = f"{{reservation: {{enabled: {str(reserving).lower()}}}, preemption: {{enabled: false}}}}"
     simulated = Stream(hosts(nodes), configured(spec), note)
     runs = []
-    for number, (gpus, at, seconds) in enumerate(told):
+    for number, (gpus, at, seconds) in enumerate(traced):
         pods = gang(gpus // 8, name=f"job-{number}") if gpus > 8 else [make_pod(f"job-{number}", gpus=gpus)]
         for pod in pods:
             pod.metadata.creation_timestamp, pod.spec.restart_policy = timestamp(at * pace), "Never"

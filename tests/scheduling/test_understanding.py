@@ -39,8 +39,8 @@ def understood(pod: Pod, *owners: Owner) -> Understood:
     return understand(pod, Lineage(owners), table(), 0)
 
 
-def warned(found: Understood, reason: Reason) -> list[str]:
-    return [message for why, message in found.warnings if why is reason]
+def warned(pending: Understood, reason: Reason) -> list[str]:
+    return [message for why, message in pending.warnings if why is reason]
 
 
 def below(kind: str, name: str, gpus: int = 0) -> Pod:
@@ -63,9 +63,9 @@ def below(kind: str, name: str, gpus: int = 0) -> Pod:
     ],
 )
 def test_the_count_on_a_job_is_of_the_whole_and_elsewhere_of_each(owners: list[Owner], kind: str, gpus: int) -> None:
-    found = understood(below(kind, "j"), *owners)
-    assert found.member.problem == ""
-    assert (found.member.cls.gpus, found.member.charged_gpus) == (gpus, gpus)
+    pending = understood(below(kind, "j"), *owners)
+    assert pending.member.problem == ""
+    assert (pending.member.cls.gpus, pending.member.charged_gpus) == (gpus, gpus)
 
 
 def test_the_count_on_a_pod_is_its_own() -> None:
@@ -75,17 +75,17 @@ def test_the_count_on_a_pod_is_its_own() -> None:
 
 
 def test_a_remainder_is_refused_and_says_what_would_do() -> None:
-    found = understood(below("Job", "j"), job_owner(make_job("j", parallelism=3, annotations={"gpu-count": "16"})))
-    assert "16 GPUs do not divide by its parallelism of 3" in found.member.problem
-    assert "topology.scheduler/gpu-count on Job default/j: " in found.member.problem
-    assert "multiple of 3" in found.member.problem
+    pending = understood(below("Job", "j"), job_owner(make_job("j", parallelism=3, annotations={"gpu-count": "16"})))
+    assert "16 GPUs do not divide by its parallelism of 3" in pending.member.problem
+    assert "topology.scheduler/gpu-count on Job default/j: " in pending.member.problem
+    assert "multiple of 3" in pending.member.problem
 
 
 def test_limits_are_the_truth_and_a_mismatch_is_told() -> None:
     job = job_owner(make_job("j", parallelism=4, annotations={"gpu-count": "16"}))
-    found = understood(below("Job", "j", gpus=8), job)
-    assert (found.member.cls.gpus, found.member.charged_gpus, found.member.problem) == (8, 0, "")
-    (message,) = warned(found, Reason.MISMATCH)
+    pending = understood(below("Job", "j", gpus=8), job)
+    assert (pending.member.cls.gpus, pending.member.charged_gpus, pending.member.problem) == (8, 0, "")
+    (message,) = warned(pending, Reason.MISMATCH)
     assert "4 GPUs per pod" in message
     assert "limits for 8" in message
     agreeing = understood(below("Job", "j", gpus=4), job)
@@ -93,9 +93,9 @@ def test_limits_are_the_truth_and_a_mismatch_is_told() -> None:
 
 
 def test_gpus_without_limits_are_charged_and_warned_about() -> None:
-    found = understood(make_pod("p", annotations={"gpu-count": "2"}))
-    assert found.member.charged_gpus == 2
-    (message,) = warned(found, Reason.UNENFORCED)
+    pending = understood(make_pod("p", annotations={"gpu-count": "2"}))
+    assert pending.member.charged_gpus == 2
+    (message,) = warned(pending, Reason.UNENFORCED)
     assert "no GPU limits" in message
     assert "set limits" in message
 
@@ -109,9 +109,9 @@ def mig(annotations: dict[str, str]) -> Pod:
 
 
 def test_gpus_beside_limits_on_parts_of_gpus_are_no_reason_to_set_further_limits() -> None:
-    found = understood(mig({"gpu-count": "2"}))
-    assert found.member.charged_gpus == 2
-    (message,) = warned(found, Reason.UNENFORCED)
+    pending = understood(mig({"gpu-count": "2"}))
+    assert pending.member.charged_gpus == 2
+    (message,) = warned(pending, Reason.UNENFORCED)
     assert "nvidia.com/mig-1g.10gb" in message
     assert message.endswith("remove topology.scheduler/gpu-count")
     assert "nvidia.com/gpu" not in message
@@ -119,14 +119,14 @@ def test_gpus_beside_limits_on_parts_of_gpus_are_no_reason_to_set_further_limits
 
 @pytest.mark.parametrize("pod", [make_pod("p", annotations={"gpu-count": "2"}), mig({"gpu-count": "2"})])
 def test_a_pod_that_is_refused_is_not_said_to_have_gpus_reserved(pod: Pod) -> None:
-    found = understand(pod, Lineage(()), table(), 0, permitted=())
-    assert found.warnings == []
-    assert "namespace default may not" in found.member.problem
-    assert ("set limits on" in found.member.problem) == ("mig" not in found.member.problem)
+    pending = understand(pod, Lineage(()), table(), 0, permitted=())
+    assert pending.warnings == []
+    assert "namespace default may not" in pending.member.problem
+    assert ("set limits on" in pending.member.problem) == ("mig" not in pending.member.problem)
     bad = make_pod("p", annotations={"gpu-count": "2", "network-bandwidth": "fast"})
-    found = understood(bad)
-    assert found.member.problem
-    assert found.warnings == []
+    pending = understood(bad)
+    assert pending.member.problem
+    assert pending.warnings == []
 
 
 def test_no_gpus_asked_is_no_reason_to_warn() -> None:
@@ -161,8 +161,8 @@ def test_what_this_scheduler_can_not_have_written_holds_nothing(text: str) -> No
 
 @pytest.mark.parametrize("name", sorted(WRITTEN))
 def test_a_pending_pod_may_not_carry_what_only_the_scheduler_writes(name: str) -> None:
-    found = understood(make_pod("p", annotations={name: "8"}))
-    assert f"{name} is written by the scheduler itself; remove it" in found.member.problem
+    pending = understood(make_pod("p", annotations={name: "8"}))
+    assert f"{name} is written by the scheduler itself; remove it" in pending.member.problem
 
 
 def test_a_bound_pod_does_not_join_a_gang_of_another_namespace() -> None:
@@ -262,8 +262,8 @@ def test_unknown_annotations_are_told_once_and_harm_nothing() -> None:
 
 
 def test_owners_that_can_not_be_read_are_told() -> None:
-    found = understand(make_pod("p"), Lineage((), "Job default/j: forbidden"), table(), 0)
-    assert warned(found, Reason.OWNER) == ["Job default/j: forbidden"]
+    pending = understand(make_pod("p"), Lineage((), "Job default/j: forbidden"), table(), 0)
+    assert warned(pending, Reason.OWNER) == ["Job default/j: forbidden"]
 
 
 @pytest.mark.parametrize(
@@ -318,10 +318,10 @@ def test_whatever_is_written_ends_in_a_request_or_a_reason(
         "j", parallelism=parallelism, completions=completions, succeeded=succeeded, indexed=indexed, annotations=job
     )
     pod = make_pod("p", owner=controlled_by("Job", "j"), annotations=own)
-    found = understood(pod, job_owner(made))
-    assert found.workload.size >= 1
-    assert found.workload.gang == (found.workload.size > 1)
-    assert found.member.cls.gpus >= 0
+    pending = understood(pod, job_owner(made))
+    assert pending.workload.size >= 1
+    assert pending.workload.gang == (pending.workload.size > 1)
+    assert pending.member.cls.gpus >= 0
 
 
 def test_node_affinity_of_the_pod_holds() -> None:
@@ -335,8 +335,8 @@ def test_a_job_that_may_run_beyond_all_calendars_is_not_expected_to_end() -> Non
     job = make_job("j")
     job.spec.active_deadline_seconds = 2**63 - 1
     job.status.start_time = timestamp(0)
-    found = understood(below("Job", "j"), job_owner(job))
-    assert (found.member.expected_seconds, found.member.ends_by) == (inf, inf)
+    pending = understood(below("Job", "j"), job_owner(job))
+    assert (pending.member.expected_seconds, pending.member.ends_by) == (inf, inf)
     job.spec.active_deadline_seconds = 600
-    found = understood(below("Job", "j"), job_owner(job))
-    assert (found.member.expected_seconds, found.member.ends_by) == (600, EPOCH + 600)
+    pending = understood(below("Job", "j"), job_owner(job))
+    assert (pending.member.expected_seconds, pending.member.ends_by) == (600, EPOCH + 600)

@@ -28,10 +28,10 @@ def test_few_are_read_at_once_the_first_due_first() -> None:
         unread.fail(str(number), number, number / 1000)
     late = 10_000.0
     taken = []
-    while found := unread.take_due(late):
-        assert len(found) <= OBJECTS_PER_STEP
-        taken += found
-        for number in found:
+    while due := unread.take_due(late):
+        assert len(due) <= OBJECTS_PER_STEP
+        taken += due
+        for number in due:
             unread.drop(str(number))
     assert taken == list(range(3 * OBJECTS_PER_STEP))
     assert not unread
@@ -49,7 +49,7 @@ def test_whatever_failed_and_was_not_dropped_is_due_sometime(steps: list[tuple[s
             unread.drop(key)
             failed.discard(key)
         else:
-            for one in unread.take_due(now):
-                unread.fail(one, one, now)
+            for due in unread.take_due(now):
+                unread.fail(due, due, now)
     assert (unread.next_due() is None) == (not failed)
     assert sorted(unread.take_due(1e9)) == sorted(failed)

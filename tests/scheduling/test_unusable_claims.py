@@ -38,7 +38,7 @@ def test_a_claim_of_another_namespace_is_not_found_and_not_used() -> None:
     d = driver()
     metadata = ClaimMetadata(name="own", namespace="other", uid="uid-other")
     d.put_claim(msgspec.structs.replace(msgspec.convert({"spec": asking(8)}, ResourceClaim), metadata=metadata))
-    there = d.claims["other", "own"]
+    other_claim = d.claims["other", "own"]
     pod = d.sharing(make_pod("p"), "own")
     d.run(pod)
     assert not pod.spec.node_name
@@ -48,4 +48,4 @@ def test_a_claim_of_another_namespace_is_not_found_and_not_used() -> None:
     d.settle(30)
     assert d.where(pod)
     assert len(d.devices_of("own")) == 2, "what the claim of the other namespace asks for does not count"
-    assert d.claims["other", "own"] is there
+    assert d.claims["other", "own"] is other_claim

@@ -40,11 +40,11 @@ def change(world: World, what: str, name: str, amount: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(steps)
-def test_fits_and_totals_are_those_of_the_nodes_as_they_are(told: list[tuple[str, str, int]]) -> None:
+def test_fits_and_totals_are_those_of_the_nodes_as_they_are(changes: list[tuple[str, str, int]]) -> None:
     world = Small([]).world
     classes = [pods(1), pods(2, cpu=1000), pods(0, cpu=500)]
     views, totals = Views(world.around), LeafTotals(world.nodes, GPU)
-    for what, name, amount in [*told, ("look", "", 0)]:
+    for what, name, amount in [*changes, ("look", "", 0)]:
         change(world, what, name, amount)
         if what != "look":
             continue
@@ -95,10 +95,10 @@ def test_a_placement_that_fails_the_last_look_is_dropped_and_told(monkeypatch: p
     real = d.engine.planner.plan
 
     def wrong(*args: object) -> Placement | PlacementFailure:
-        found = real(*args)  # type: ignore[arg-type]
-        assert isinstance(found, Placement)
+        placement = real(*args)  # type: ignore[arg-type]
+        assert isinstance(placement, Placement)
         row = d.engine.world.nodes.row_of["s-l-1"]
-        return Placement([[row]], found.leaves, found.rule, found.score, found.candidates)
+        return Placement([[row]], placement.leaves, placement.rule, placement.score, placement.candidates)
 
     monkeypatch.setattr(d.engine.planner, "plan", wrong)
     pod = make_pod("p", gpus=8)
@@ -113,21 +113,21 @@ def test_a_placement_that_fails_the_last_look_is_dropped_and_told(monkeypatch: p
     st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=20),
     st.integers(0, 12),
 )
-def test_a_cap_leaves_as_much_as_it_may_and_no_more(rows: list[tuple[int, bool, int]], most: int) -> None:
+def test_a_cap_leaves_as_much_as_it_may_and_no_more(rows: list[tuple[int, bool, int]], cap: int) -> None:
     fit = np.array([many for many, _, _ in rows], np.int64)
     inside = np.array([here for _, here, _ in rows], np.bool_)
     leaves = np.array([leaf for _, _, leaf in rows], np.int64)
     before = fit.copy()
-    left = capped(fit, inside, leaves, most)
+    left = capped(fit, inside, leaves, cap)
     assert (fit == before).all(), "it is shared"
     assert (left <= fit).all()
     assert (left[~inside] == fit[~inside]).all()
-    assert left[inside].sum() == min(most, fit[inside].sum())
-    if most:
+    assert left[inside].sum() == min(cap, fit[inside].sum())
+    if cap:
         # The leaf that holds most holds as much as it can.
         held = np.bincount(leaves[inside], weights=fit[inside], minlength=4)
         kept = np.bincount(leaves[inside], weights=left[inside], minlength=4)
-        assert kept.max() == min(most, held.max())
+        assert kept.max() == min(cap, held.max())
 
 
 def test_failures_remembered_do_not_grow_without_end() -> None:

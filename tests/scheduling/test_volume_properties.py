@@ -45,10 +45,10 @@ class Promised(RuleBasedStateMachine):
         self.d.step(seconds)
 
     @precondition(lambda self: self.d.preparing)
-    @rule(data=st.data(), told=st.booleans())
-    def writes_succeed(self, data: st.DataObject, told: bool) -> None:
+    @rule(data=st.data(), watched=st.booleans())
+    def writes_succeed(self, data: st.DataObject, watched: bool) -> None:
         uid = data.draw(st.sampled_from(sorted(self.d.preparing)))
-        self.d.carry_out(self.ever[uid], reported=told)
+        self.d.carry_out(self.ever[uid], reported=watched)
 
     @precondition(lambda self: self.d.preparing)
     @rule(data=st.data())
@@ -67,9 +67,9 @@ class Promised(RuleBasedStateMachine):
     @precondition(lambda self: any(SELECTED_NODE in c.metadata.annotations for c in self.d.claims.values()))
     @rule()
     def a_provisioner_gives_up(self) -> None:
-        for found in self.d.claims.values():
-            if not is_bound(found) and found.metadata.annotations.pop(SELECTED_NODE, ""):
-                self.d.tell(found)
+        for pvc in self.d.claims.values():
+            if not is_bound(pvc) and pvc.metadata.annotations.pop(SELECTED_NODE, ""):
+                self.d.tell(pvc)
 
     @precondition(lambda self: self.d.flight)
     @rule(data=st.data(), outcome=st.sampled_from((BindOutcome.BOUND, BindOutcome.REJECTED, BindOutcome.GONE)))
@@ -93,16 +93,16 @@ class Promised(RuleBasedStateMachine):
         assert len(promised) == len(set(promised))
         assert storage._reserved == {choice.volume: key for key, choice in held.items() if choice.volume}
         for key, choice in held.items():
-            there = self.d.volumes.get(choice.volume)
-            reference = there.spec.claim_ref if there else None
+            pv = self.d.volumes.get(choice.volume)
+            reference = pv.spec.claim_ref if pv else None
             assert reference is None or reference.name == key[1], "what is given away is promised to nobody else"
 
     @invariant()
     def only_pods_on_their_way_hold_anything(self) -> None:
         for uid in self.d.storage._held_by:
-            found = self.d.engine.workloads.of_pod(uid)
+            entry = self.d.engine.workloads.of_pod(uid)
             writing = uid.removesuffix(UNANSWERED) in self.d.preparing
-            assert writing or (found is not None and found[1].stage is Stage.ASSUMED)
+            assert writing or (entry is not None and entry[1].stage is Stage.ASSUMED)
 
     @invariant()
     def nothing_is_remembered_of_claims_that_nobody_waits_for(self) -> None:
@@ -113,9 +113,9 @@ class Promised(RuleBasedStateMachine):
     def no_pod_is_bound_before_its_volumes(self) -> None:
         for uid in self.d.flight:
             pod = self.d.pods.get(uid)
-            for one in pod.spec.volumes if pod else ():
-                assert one.persistent_volume_claim is not None
-                assert is_bound(self.d.claims[one.persistent_volume_claim.claim_name])
+            for pod_volume in pod.spec.volumes if pod else ():
+                assert pod_volume.persistent_volume_claim is not None
+                assert is_bound(self.d.claims[pod_volume.persistent_volume_claim.claim_name])
 
 
 Promised.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

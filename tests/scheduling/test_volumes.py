@@ -63,7 +63,7 @@ def test_a_pod_goes_to_the_node_of_its_local_volume_and_is_told_if_there_is_no_r
         "0/2 nodes are available: 1 Insufficient nvidia.com/gpu,"
         " 1 node(s) didn't match PersistentVolume's node affinity."
     )
-    big = next(one for one in d.pods.values() if one.metadata.name == "big")
+    big = next(pod for pod in d.pods.values() if pod.metadata.name == "big")
     d.delete(big)
     d.settle()
     assert pod.spec.node_name == "n2"
@@ -72,9 +72,9 @@ def test_a_pod_goes_to_the_node_of_its_local_volume_and_is_told_if_there_is_no_r
 def test_a_volume_labelled_with_a_zone_is_used_in_that_zone() -> None:
     d = StorageDriver(zoned("a", "b"))
     d.tell(claim("data", IMMEDIATE))
-    there = volume("pv", IMMEDIATE)
-    there.metadata.labels[ZONE] = "b"
-    d.bind_claim("data", there)
+    pv = volume("pv", IMMEDIATE)
+    pv.metadata.labels[ZONE] = "b"
+    d.bind_claim("data", pv)
     assert d.run(using("data")) == {"p": "n2"}
     lost = using("data", name="q")
     d.drop_node("n2")
@@ -105,9 +105,9 @@ def test_a_node_takes_as_many_csi_volumes_as_it_says() -> None:
     )
     for name in ("one", "two"):
         d.tell(claim(name, IMMEDIATE))
-        there = volume(f"pv-{name}", IMMEDIATE)
-        there.spec.csi = CSISource("disk.example.com", f"handle-{name}")
-        d.bind_claim(name, there)
+        pv = volume(f"pv-{name}", IMMEDIATE)
+        pv.spec.csi = CSISource("disk.example.com", f"handle-{name}")
+        d.bind_claim(name, pv)
     first, second = using("one", name="first"), using("two", name="second")
     d.run(first)
     d.run(second)
@@ -130,9 +130,9 @@ def test_a_volume_made_for_a_pod_alone_takes_one_of_those_places() -> None:
         if name == "p-scratch":
             made.metadata.owner_references = [OwnerReference("v1", "Pod", "p", "pod-e", controller=True)]
         d.tell(made)
-        there = volume(f"pv-{name}", IMMEDIATE)
-        there.spec.csi = CSISource("disk.example.com", f"handle-{name}")
-        d.bind_claim(name, there)
+        pv = volume(f"pv-{name}", IMMEDIATE)
+        pv.spec.csi = CSISource("disk.example.com", f"handle-{name}")
+        d.bind_claim(name, pv)
     d.run(owner)
     first, second = using("one", name="first"), using("two", name="second")
     d.run(first)
@@ -239,9 +239,9 @@ def test_no_volume_that_could_be_bound_is_a_reason_and_one_that_comes_wakes_the_
 
 def test_after_a_restart_a_selected_node_binds_the_pod_to_it() -> None:
     d = StorageDriver(zoned("a", "a", "a"))
-    there = claim("data")
-    there.metadata.annotations[SELECTED_NODE] = "n3"
-    d.tell(there)
+    pvc = claim("data")
+    pvc.metadata.annotations[SELECTED_NODE] = "n3"
+    d.tell(pvc)
     pod = using("data")
     d.apply(pod)
     d.step()
@@ -360,12 +360,12 @@ def test_a_volume_made_where_the_node_can_not_use_it_undoes_the_decision() -> No
     assert pod.spec.node_name == other
 
 
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_claim_that_is_deleted_while_its_volume_is_made_undoes_the_decision(gone: bool) -> None:
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_claim_that_is_deleted_while_its_volume_is_made_undoes_the_decision(removed: bool) -> None:
     d = StorageDriver(zoned("a"))
     pod = using("data")
     preparing(d, pod)
-    if gone:
+    if removed:
         d.storage.drop(d.storage.claims, ("default", "data"))
     else:
         d.claims["data"].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
@@ -519,7 +519,7 @@ def test_a_gang_whose_members_have_local_volumes_of_their_own() -> None:
     d.tell(*(claim(name, LOCAL) for name in names), *(volume(f"pv{n}", node=f"n{n}") for n in (2, 3, 4)))
     pods = [using(name, name=f"g-{n}", gpus=8, gang=3, created=n) for n, name in enumerate(names)]
     assert sorted(d.run(*pods).values()) == ["n2", "n3", "n4"]
-    assert len({one.spec.volume_name for one in d.claims.values()}) == 3
+    assert len({pvc.spec.volume_name for pvc in d.claims.values()}) == 3
 
 
 def test_claims_of_others_do_not_wake_a_pod() -> None:
@@ -576,13 +576,13 @@ def test_what_was_planned_is_refused_where_a_node_can_not_have_the_volumes_of_al
     d.storage.put(d.storage.csi_nodes, "n1", CSINode(ObjectMeta(name="n1"), limit))
     for name in ("one", "two"):
         d.tell(claim(name, IMMEDIATE))
-        there = volume(f"pv-{name}", IMMEDIATE)
-        there.spec.csi = CSISource("disk.example.com", f"handle-{name}")
-        d.bind_claim(name, there)
+        pv = volume(f"pv-{name}", IMMEDIATE)
+        pv.spec.csi = CSISource("disk.example.com", f"handle-{name}")
+        d.bind_claim(name, pv)
     members = [using(name, name=f"g-{name}", gang=2) for name in ("one", "two")]
     d.apply(*members)
-    found = [one for pod in members if (one := d.engine.workloads.of_pod(pod.metadata.uid)) is not None]
-    asked = [(one.cls.constraints, one.profile) for _, one in found]
+    entries = [entry for pod in members if (entry := d.engine.workloads.of_pod(pod.metadata.uid)) is not None]
+    asked = [(member.cls.constraints, member.profile) for _, member in entries]
 
     def seated(*rows: int) -> list[Seated]:
         return [
@@ -602,10 +602,10 @@ def test_a_volume_that_the_driver_in_place_of_its_plugin_can_not_serve_is_named(
     plugins = {MIGRATED: GCE.name} if migrated else {}
     d.storage.put(d.storage.csi_nodes, "n1", CSINode(ObjectMeta(name="n1", annotations=plugins), CSINodeSpec([])))
     d.tell(claim("data", IMMEDIATE))
-    there = volume("pv", IMMEDIATE)
-    there.spec.gce_persistent_disk = GCEDisk("disk")
-    there.metadata.labels[ZONE] = "us-east1-a__us-west1-b"
-    d.bind_claim("data", there)
+    pv = volume("pv", IMMEDIATE)
+    pv.spec.gce_persistent_disk = GCEDisk("disk")
+    pv.metadata.labels[ZONE] = "us-east1-a__us-west1-b"
+    d.bind_claim("data", pv)
     pod = using("data")
     d.run(pod)
     assert pod.spec.node_name == ("" if migrated else "n1")
