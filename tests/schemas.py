@@ -15,7 +15,7 @@ def follows(document: Any, schema: str) -> None:
     Raises:
         jsonschema.ValidationError: it is not as the schema has it.
     """
-    told = json.loads((PUBLISHED / schema).read_text(encoding="utf-8"))
+    definition = json.loads((PUBLISHED / schema).read_text(encoding="utf-8"))
     validator = jsonschema.Draft202012Validator
-    validator.check_schema(told)
-    validator(told).validate(document)
+    validator.check_schema(definition)
+    validator(definition).validate(document)

@@ -26,8 +26,8 @@ _PAIRED = {**_REPORT, "attacks": [3], "problems": []}
 _SAMPLES = [soak.Sample(10 * number, number << 20, {}) for number in range(1, 11)]
 _CASES = [gap_together.Case(1, 30, 5, (2, 100), (2, 100)), gap_together.Case(2, 40, 7, (3, 150), (2, 100))]
 _ENDED = [
-    (starvation.Case("a", 0.95, 8, "exact", most=250), Outcome(250, waited=9, longest_wait=7200.0), 847, 1.0),
-    (starvation.Case("b", 0.95, 8, "exact", most=250), Outcome(200, waited=5, longest_wait=3600.0), 39, 1.0),
+    (starvation.Case("a", 0.95, 8, "exact", job_limit=250), Outcome(250, waited=9, longest_wait=7200.0), 847, 1.0),
+    (starvation.Case("b", 0.95, 8, "exact", job_limit=250), Outcome(200, waited=5, longest_wait=3600.0), 39, 1.0),
 ]
 WRITTEN = {
     "attacks": verdict.figures(_REPORT),

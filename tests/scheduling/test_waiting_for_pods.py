@@ -88,8 +88,8 @@ def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> No
     assert len(d.told()) <= 50 * 12 + 2 * 100
     d.delete(pods[0])
     pass_time(d, MAX_REPORT_PAUSE_SECONDS + REPORT_DELAY_SECONDS)
-    told = last_told(d)
-    assert {told[pod.metadata.uid] for pod in pods[1:]} == {"Gang g is waiting for 1 of 50 pods"}
+    messages = last_told(d)
+    assert {messages[pod.metadata.uid] for pod in pods[1:]} == {"Gang g is waiting for 1 of 50 pods"}
 
 
 @settings(max_examples=100, deadline=None)
@@ -102,21 +102,21 @@ def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> No
 )
 def test_each_is_told_early_and_all_the_truth_in_the_end(changes: list[tuple[float, str]]) -> None:
     d = Driver(fabric({"s1/l1": 4}))
-    waiting, there, came = gang(50), [], {}
+    waiting, present, came = gang(50), [], {}
     for gap, what in changes:
         pass_time(d, gap)
         if what == "come":
-            there.append(waiting.pop())
-            came[there[-1].metadata.uid] = d.now
-            d.apply(there[-1])
-        elif there:
-            d.delete(there.pop(0))
-        told = last_told(d)
+            present.append(waiting.pop())
+            came[present[-1].metadata.uid] = d.now
+            d.apply(present[-1])
+        elif present:
+            d.delete(present.pop(0))
+        messages = last_told(d)
         quiet = REPORT_DELAY_SECONDS if gap > REPORT_DELAY_SECONDS else MAX_REPORT_DELAY_SECONDS
         since = d.now - quiet - 0.001
-        assert all(pod.metadata.uid in told for pod in there if came[pod.metadata.uid] < since)
+        assert all(pod.metadata.uid in messages for pod in present if came[pod.metadata.uid] < since)
     pass_time(d, MAX_REPORT_PAUSE_SECONDS + REPORT_DELAY_SECONDS + 1)
-    lack = f"Gang g is waiting for {50 - len(there)} of 50 pods"
-    told = last_told(d)
-    assert {told[pod.metadata.uid] for pod in there} <= {lack}
+    lack = f"Gang g is waiting for {50 - len(present)} of 50 pods"
+    messages = last_told(d)
+    assert {messages[pod.metadata.uid] for pod in present} <= {lack}
     assert len(d.told()) <= len(came) * (log2(MAX_REPORT_PAUSE_SECONDS) + 3)

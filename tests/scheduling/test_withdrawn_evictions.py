@@ -14,11 +14,11 @@ from topo_scheduler.scheduling.instructions import EvictionOutcome, Preempt
 
 def carry_out(d: Driver) -> list[str]:
     """Answer all evictions that were asked for, as the executor does; return the names of the pods that go."""
-    gone = []
+    evicted = []
     for preempt in [said for said in d.said if isinstance(said, Preempt)]:
-        gone += answer(d, preempt)
+        evicted += answer(d, preempt)
     d.forget()
-    return gone
+    return evicted
 
 
 def answer(d: Driver, preempt: Preempt) -> list[str]:
@@ -49,22 +49,22 @@ def test_one_of_higher_priority_that_takes_over_a_claim_before_its_evictions_are
 
 def shared(d: Driver) -> tuple[Pod, Pod]:
     """Two pods that wait for the room of one victim."""
-    one, other = urgent_pod("one", gpus=4), urgent_pod("other", gpus=4)
-    d.apply(one)
+    first, other = urgent_pod("one", gpus=4), urgent_pod("other", gpus=4)
+    d.apply(first)
     d.step()
     d.apply(other)
     d.step()
     assert set(d.nominated()) == {"one", "other"}
     assert d.preempted() == ["low"]
-    return one, other
+    return first, other
 
 
-@pytest.mark.parametrize("gone", ["one", "other"])
-def test_a_workload_that_is_deleted_takes_no_victim_from_another(gone: str) -> None:
+@pytest.mark.parametrize("deleted", ["one", "other"])
+def test_a_workload_that_is_deleted_takes_no_victim_from_another(deleted: str) -> None:
     d = fabric_driver({"s1/l1": 1})
     run_pod(d, "low", "s1-l1-1")
     pods = {pod.metadata.name: pod for pod in shared(d)}
-    d.delete(pods.pop(gone))
+    d.delete(pods.pop(deleted))
     d.step()
     carry_out(d)
     d.step(1)
@@ -79,8 +79,8 @@ def test_all_that_wait_for_a_victim_learn_that_it_stays(outcome: EvictionOutcome
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     low = run_pod(d, "low", "s1-l1-1")
     run_pod(d, "more", "s1-l2-1", priority=1)
-    one, _ = shared(d)
-    d.delete(one)
+    first, _ = shared(d)
+    d.delete(first)
     d.engine.eviction_finished(low.metadata.uid, outcome, "no", d.now)
     d.forget()
     d.step(1)

@@ -18,12 +18,12 @@ OUTCOMES = [BindOutcome.BOUND, BindOutcome.BOUND, BindOutcome.REJECTED, BindOutc
 
 def check(d: Driver) -> None:
     workloads, key_of = d.engine.workloads, {}
-    for key, one in workloads._by_id.items():
-        assert one.members
-        assert one.bound == sum(member.stage is Stage.BOUND for member in one.members.values())
-        assert one.pending == sum(member.stage is Stage.PENDING for member in one.members.values())
-        assert len(one.marked_members) <= 3
-        for uid in one.members:
+    for key, workload in workloads._by_id.items():
+        assert workload.members
+        assert workload.bound == sum(member.stage is Stage.BOUND for member in workload.members.values())
+        assert workload.pending == sum(member.stage is Stage.PENDING for member in workload.members.values())
+        assert len(workload.marked_members) <= 3
+        for uid in workload.members:
             assert uid not in key_of
             key_of[uid] = key
     assert key_of == workloads._of_pod

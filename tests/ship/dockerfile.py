@@ -41,10 +41,10 @@ class Instruction:
     def command(self) -> list[str]:
         """The argument of ENTRYPOINT or CMD in its JSON form; the shell form would put a shell before the process."""
         try:
-            found = json.loads(self.text)
+            arguments = json.loads(self.text)
         except ValueError:
             raise NotUnderstood(f'{self.name} {self.text}: write it as ["program", "argument"]') from None
-        return [str(part) for part in found]
+        return [str(part) for part in arguments]
 
     @staticmethod
     def _pair(word: str) -> tuple[str, str]:

@@ -49,8 +49,8 @@ class Image:
 
     def mounts(self, *, writable: bool) -> list[Mount]:
         """The image's own folders, over those of the system."""
-        found = [Mount(path, f"/{path.name}", writable) for path in sorted(self.root.iterdir())]
-        return [Mount(self.base_programs, _BASE_PROGRAMS), *found]
+        folders = [Mount(path, f"/{path.name}", writable) for path in sorted(self.root.iterdir())]
+        return [Mount(self.base_programs, _BASE_PROGRAMS), *folders]
 
 
 def build_image(context: Path, scratch: Path) -> Image:

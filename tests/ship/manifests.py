@@ -30,17 +30,17 @@ def _parsed(path: Path) -> list[Object]:
 
 def kustomization(folder: Path) -> Object:
     """Read the kustomization of a folder."""
-    (found,) = read(folder / "kustomization.yaml")
-    return found
+    (document,) = read(folder / "kustomization.yaml")
+    return document
 
 
 def resources(folder: Path) -> list[Object]:
     """Every object a kustomization names, folders followed, nothing patched."""
-    found: list[Object] = []
+    objects: list[Object] = []
     for name in kustomization(folder)["resources"]:
         path = (folder / name).resolve()
-        found += resources(path) if path.is_dir() else read(path)
-    return found
+        objects += resources(path) if path.is_dir() else read(path)
+    return objects
 
 
 def render(folder: Path) -> list[Object] | None:
@@ -61,21 +61,21 @@ def identity(item: Object) -> tuple[str, str, str]:
 
 def by_identity(items: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
     """Objects by identity; one that is there twice is an error."""
-    found: dict[tuple[str, str, str], Object] = {}
+    objects: dict[tuple[str, str, str], Object] = {}
     for item in items:
-        assert identity(item) not in found, f"twice: {identity(item)}"
-        found[identity(item)] = item
-    return found
+        assert identity(item) not in objects, f"twice: {identity(item)}"
+        objects[identity(item)] = item
+    return objects
 
 
 def one(items: Iterable[Object], kind: str, name: str = "topology-scheduler") -> Object:
     """The one object of a kind and name."""
-    (found,) = (item for item in items if item["kind"] == kind and item["metadata"]["name"] == name)
-    return found
+    (selected,) = (item for item in items if item["kind"] == kind and item["metadata"]["name"] == name)
+    return selected
 
 
 def container(items: Iterable[Object]) -> Object:
     """The container of the Deployment."""
-    (found,) = one(items, "Deployment")["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
+    (container_spec,) = one(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert isinstance(container_spec, dict)
+    return container_spec

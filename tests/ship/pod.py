@@ -78,18 +78,18 @@ class Pod:
         volumes = {
             volume["name"]: volume for volume in one(self.objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
         }
-        found = []
+        mounts = []
         for mount in box["volumeMounts"]:
             folder = self.scratch / mount["name"]
             folder.mkdir(parents=True, exist_ok=True)
             volume = volumes[mount["name"]]
             if "configMap" in volume:
                 _project(one(self.objects, "ConfigMap", volume["configMap"]["name"])["data"], folder)
-                found.append(Mount(folder, mount["mountPath"]))
+                mounts.append(Mount(folder, mount["mountPath"]))
             elif self.with_cache:
                 folder.chmod(0o777)
-                found.append(Mount(folder, mount["mountPath"], writable=True))
-        return found
+                mounts.append(Mount(folder, mount["mountPath"], writable=True))
+        return mounts
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def test_ci_calls_what_the_readme_promises() -> None:
 
 def test_every_package_of_recovery_that_decides_is_kept_from_io() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (contract,) = (one for one in contracts if one["name"] == "Recovery decides without I/O")
+    (contract,) = (entry for entry in contracts if entry["name"] == "Recovery decides without I/O")
     recovery = ROOT / "topo_scheduler" / "recovery"
     assert [path.name for path in recovery.glob("*.py")] == ["__init__.py"]
     packages = {f"topo_scheduler.recovery.{path.parent.name}" for path in recovery.glob("*/__init__.py")}

@@ -141,10 +141,12 @@ def test_the_configuration_is_accepted_and_as_promised() -> None:
     kinds = [document["kind"] for document in read(CONFIG)]
     assert kinds == ["SchedulerConfig", "TopologySchedulerConfig"]
     assert {document["apiVersion"] for document in read(CONFIG)} == {API_VERSION}
-    found = load_configuration({CONFIG.name: CONFIG.read_text()})
-    constraints = found.topology.spec.topology_constraints
+    configuration = load_configuration({CONFIG.name: CONFIG.read_text()})
+    constraints = configuration.topology.spec.topology_constraints
     assert (constraints.max_nodes_per_leaf, constraints.max_gpus_per_leaf) == (None, None), (
         "a limit below the size of a leaf spreads gangs that fit into one"
     )
-    assert found.topology.spec.scoring_weights == ScoringWeights()
-    assert found.scheduler == SchedulerConfig(), "every value shown is the default: leaving it out changes nothing"
+    assert configuration.topology.spec.scoring_weights == ScoringWeights()
+    assert configuration.scheduler == SchedulerConfig(), (
+        "every value shown is the default: leaving it out changes nothing"
+    )

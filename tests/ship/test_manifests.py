@@ -154,7 +154,7 @@ def test_metrics_are_for_those_who_may_and_by_tls(objects: list[Object]) -> None
 def test_the_alert_on_leaders_tells_schedulers_apart() -> None:
     """A second scheduler in the cluster must not hide that the first has no leader."""
     (rule,) = read(MANIFESTS / "overlays" / "monitoring" / "prometheusrule.yaml")
-    (alert,) = (one for one in rule["spec"]["groups"][0]["rules"] if one["alert"] == "TopologySchedulerNoLeader")
+    (alert,) = (entry for entry in rule["spec"]["groups"][0]["rules"] if entry["alert"] == "TopologySchedulerNoLeader")
     assert alert["expr"].startswith("sum by (job) ")
 
 

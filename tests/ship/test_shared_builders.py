@@ -13,19 +13,19 @@ TESTS = ROOT / "tests"
 
 def imported_test_modules(path: Path) -> set[str]:
     """Return the test modules among the imports of a file."""
-    found = set()
+    modules = set()
     for name in imported_names(path, ROOT):
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             is_test = parts[0] == "tests" and parts[end - 1].startswith("test_")
             if is_test and ROOT.joinpath(*parts[:end]).with_suffix(".py").is_file():
-                found.add(".".join(parts[:end]))
-    return found
+                modules.add(".".join(parts[:end]))
+    return modules
 
 
 def test_no_module_imports_a_test_module() -> None:
-    found = {str(path.relative_to(ROOT)): sorted(imported_test_modules(path)) for path in TESTS.rglob("*.py")}
-    assert {path: modules for path, modules in found.items() if modules} == {}
+    imports = {str(path.relative_to(ROOT)): sorted(imported_test_modules(path)) for path in TESTS.rglob("*.py")}
+    assert {path: modules for path, modules in imports.items() if modules} == {}
 
 
 @pytest.mark.parametrize(

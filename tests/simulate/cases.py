@@ -55,13 +55,13 @@ def run(
     latency: float = 0.0,
 ) -> RunHistory:
     """Return what happens."""
-    (one,) = read_policies(policy)
-    return simulate(Task(one, seed, case, WorkloadCase("few", tuple(arrivals)), fill, latency=latency))
+    (parsed_policy,) = read_policies(policy)
+    return simulate(Task(parsed_policy, seed, case, WorkloadCase("few", tuple(arrivals)), fill, latency=latency))
 
 
 def where(history: RunHistory) -> dict[str, list[str]]:
     """Return the nodes of each workload, in order of its pods."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    placements: dict[str, list[tuple[str, str]]] = {}
     for stay in history.stays:
-        found.setdefault(history.outcomes[stay.job].name, []).append((stay.pod, history.nodes[stay.node]))
-    return {name: [node for _, node in sorted(pods)] for name, pods in found.items()}
+        placements.setdefault(history.outcomes[stay.job].name, []).append((stay.pod, history.nodes[stay.node]))
+    return {name: [node for _, node in sorted(pods)] for name, pods in placements.items()}

@@ -32,9 +32,9 @@ PUBLISHED: Final = {
 
 def allocated(data: Path, trace: str, policy: str, seeds: list[int]) -> float:
     """Return the mean percentage of GPUs that are allocated in the end."""
-    (one,) = read_policies(policy)
+    (parsed_policy,) = read_policies(policy)
     cluster, workload = str(data / NODES), str(data / f"openb_pod_list_{trace}.csv")
-    return mean(run(Task(one, seed, cluster, workload, FILL)).run.gpu_allocated_percent for seed in seeds)
+    return mean(run(Task(parsed_policy, seed, cluster, workload, FILL)).run.gpu_allocated_percent for seed in seeds)
 
 
 def main(arguments: list[str]) -> int:
@@ -44,13 +44,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", default=",".join(PUBLISHED))
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--seeds", default="42..51")
-    told = parser.parse_args(arguments)
-    for trace in told.trace.split(","):
-        for policy in told.policy.split(","):
-            found = allocated(told.data, trace, policy, seeds_of(told.seeds))
+    options = parser.parse_args(arguments)
+    for trace in options.trace.split(","):
+        for policy in options.policy.split(","):
+            measured = allocated(options.data, trace, policy, seeds_of(options.seeds))
             known = PUBLISHED[trace][POLICIES.index(policy)] if policy in POLICIES else PUBLISHED[trace][-1]
             who = policy if policy in POLICIES else "FGD"
-            sys.stdout.write(f"{trace} {policy}: {found:.2f}, published for {who} {known:.2f}, {found - known:+.2f}\n")
+            sys.stdout.write(
+                f"{trace} {policy}: {measured:.2f}, published for {who} {known:.2f}, {measured - known:+.2f}\n"
+            )
             sys.stdout.flush()
     return 0
 

@@ -92,8 +92,8 @@ class Case:
         """Return what the simulator is asked to read."""
         jobs = f"jobs={self.jobs}," if self.jobs else ""
         again = f"repeat={self.repeat}," if self.repeat > 1 else ""
-        told = f"durations={self.durations},priorities=ignored,load={self.load:g}"
-        return f"{data / 'gangs' / self.stream}@{jobs}gangs={self.gangs},{again}{told}"
+        options = f"durations={self.durations},priorities=ignored,load={self.load:g}"
+        return f"{data / 'gangs' / self.stream}@{jobs}gangs={self.gangs},{again}{options}"
 
     def read(self, data: Path) -> tuple[ClusterCase, WorkloadCase]:
         """Return what it consists of."""
@@ -121,10 +121,10 @@ def fabric(data: Path, leaves: int) -> ClusterCase:
     for node in cluster.nodes:
         path = tuple(node.metadata.labels[f"topology.scheduler/{level}"] for level in ("core", "spine", "leaf"))
         hosts.setdefault(path, []).append(node)
-    whole = [some for some in hosts.values() if len(some) == LEAF]
+    whole = [leaf_hosts for leaf_hosts in hosts.values() if len(leaf_hosts) == LEAF]
     if len(whole) < leaves:
         raise SystemExit(f"--leaves: the fabric has {len(whole)} leaves of {LEAF} hosts, not {leaves}")
-    nodes = tuple(node for some in whole[:leaves] for node in some)
+    nodes = tuple(node for leaf_hosts in whole[:leaves] for node in leaf_hosts)
     return replace(cluster, name=f"{leaves} leaves of {cluster.name}", nodes=nodes)
 
 
@@ -144,10 +144,14 @@ class Steady:
 
 def steady(history: RunHistory, large: int, warm_up: float) -> Steady:
     """Return what came of jobs after the warm-up; ``large`` GPUs from which on they are large."""
-    last = max(one.arrived for one in history.outcomes)
-    kept = [one for one in history.outcomes if one.arrived >= warm_up * last]
-    asked = [one.milli * (one.ended - one.started) for one in kept if one.ended < inf]
-    of_large = [one.milli * (one.ended - one.started) for one in kept if one.ended < inf and one.milli >= WHOLE * large]
+    last = max(outcome.arrived for outcome in history.outcomes)
+    kept = [outcome for outcome in history.outcomes if outcome.arrived >= warm_up * last]
+    asked = [outcome.milli * (outcome.ended - outcome.started) for outcome in kept if outcome.ended < inf]
+    of_large = [
+        outcome.milli * (outcome.ended - outcome.started)
+        for outcome in kept
+        if outcome.ended < inf and outcome.milli >= WHOLE * large
+    ]
     return Steady(
         figures.utilisation(history, last, warm_up * last) or 0.0,
         tuple(figures.waits(replace(history, outcomes=kept))),
@@ -167,32 +171,32 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        told = self.run.model_dump(exclude={"file", "warnings", "policy", "workload"})
+        summary = self.run.model_dump(exclude={"file", "warnings", "policy", "workload"})
         waits = {
-            name: None if one == inf else one
-            for name, one in zip(("p50", "p95", "p99"), self.steady.large, strict=True)
+            name: None if seconds == inf else seconds
+            for name, seconds in zip(("p50", "p95", "p99"), self.steady.large, strict=True)
         }
         after = {
             "utilisation_percent": self.steady.utilisation,
             "large_from_gpus": self.case.large,
             "large_share_of_gpu_hours": round(self.steady.share, 4),
             "wait_of_large": waits,
-            "wait": [one.model_dump() for one in self.steady.wait],
+            "wait": [wait.model_dump() for wait in self.steady.wait],
         }
-        return {**asdict(self.case), "policy": self.policy, "after_warm_up": after, **told}
+        return {**asdict(self.case), "policy": self.policy, "after_warm_up": after, **summary}
 
 
 def policy_of(name: str) -> SimulatedPolicy:
     """Return a policy by its name here."""
     if name in CONFIGURED:
         return SimulatedPolicy(name, TOPO, f"{name}.yaml", CONFIGURED[name])
-    (one,) = read_policies(name)
-    return one
+    (parsed_policy,) = read_policies(name)
+    return parsed_policy
 
 
 def waits_of_large(outcomes: Sequence[WorkloadOutcome], gpus: int) -> tuple[float, float, float]:
     """Return p50, p95 and p99 of the waits of jobs of at least so many GPUs; those that never ran wait for ever."""
-    large = sorted(one.started - one.arrived for one in outcomes if one.milli >= WHOLE * gpus)
+    large = sorted(outcome.started - outcome.arrived for outcome in outcomes if outcome.milli >= WHOLE * gpus)
     p50, p95, p99 = (percentile(large, share) or 0.0 for share in (50, 95, 99))
     return p50, p95, p99
 
@@ -214,28 +218,28 @@ HEADER: Final = (
 
 def line(row: Row) -> str:
     """Return a row of the table."""
-    one, wait, large = row.run, row.steady.wait[0], row.steady.large
-    span, slow = one.span, one.slowdown
+    summary, wait, large = row.run, row.steady.wait[0], row.steady.large
+    span, slow = summary.span, summary.slowdown
     assert slow is not None
     return (
         f"{row.policy:<17}{row.steady.utilisation:>7.2f}"
         f"{_(span.leaves_mean):>8}{_(span.leaves_max, 0):>5}{_(span.spines_mean):>7}{_(span.spines_max, 0):>5}"
         f"{span.crossing_leaf:>9}{_(slow.mean, 3):>7}{_(slow.p95, 3):>7}"
         f"{_hours(wait.p50):>8}{_hours(wait.p95):>8}{_hours(wait.p99):>8}"
-        f"{_hours(large[0]):>10}{_hours(large[1]):>8}{_hours(large[2]):>8}{wait.never_ran:>6}{one.wall_s:>6.0f}"
+        f"{_hours(large[0]):>10}{_hours(large[1]):>8}{_hours(large[2]):>8}{wait.never_ran:>6}{summary.wall_s:>6.0f}"
     )
 
 
-def by_size(found: Sequence[Row]) -> Iterator[str]:
+def by_size(results: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of a table of waits by size."""
-    yield f"{'GPUs':<9}{'jobs':>6}  wait p50, p95 and p99 in hours: " + ", ".join(row.policy for row in found)
-    for number, one in enumerate(found[0].steady.wait if found else ()):
-        told = "".join(
+    yield f"{'GPUs':<9}{'jobs':>6}  wait p50, p95 and p99 in hours: " + ", ".join(row.policy for row in results)
+    for number, size_class in enumerate(results[0].steady.wait if results else ()):
+        columns = "".join(
             f"  |{_hours(wait.p50):>7}{_hours(wait.p95):>8}{_hours(wait.p99):>8}"
-            for row in found
+            for row in results
             for wait in row.steady.wait[number : number + 1]
         )
-        yield f"{one.gpus:<9}{one.workloads:>6}{told}"
+        yield f"{size_class.gpus:<9}{size_class.workloads:>6}{columns}"
 
 
 def _(value: float | None, digits: int = 2) -> str:
@@ -246,9 +250,9 @@ def _hours(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds / 3600:.1f}"
 
 
-def verdicts(found: Sequence[Row]) -> Iterator[str]:
+def verdicts(results: Sequence[Row]) -> Iterator[str]:
     """Yield what reservations bring and cost, by policy and seed."""
-    by = {(row.policy, row.run.seed): row for row in found}
+    by = {(row.policy, row.run.seed): row for row in results}
     for (name, seed), row in by.items():
         greedy = by.get((WITHOUT.get(name, ""), seed))
         if greedy is None:
@@ -266,33 +270,41 @@ def verdicts(found: Sequence[Row]) -> Iterator[str]:
 def on_a_pool(case: Case, cluster: ClusterCase, workload: WorkloadCase) -> Iterator[str]:
     """Yield how long the jobs would wait on a pool of as many GPUs, by their order; and large ones by themselves."""
     milli = capacity_milli(cluster.nodes)
-    jobs = [PoolJob(one.at, one.seconds or 0.0, arrival_milli(one)) for one in workload.arrivals]
+    jobs = [PoolJob(arrival.at, arrival.seconds or 0.0, arrival_milli(arrival)) for arrival in workload.arrivals]
     least = WHOLE * case.large
     large = [job for job in jobs if job.milli >= least]
     since = case.warm_up * max(job.arrived for job in jobs)
     for name, order in ORDERS.items():
-        told = list(zip(jobs, waits(jobs, milli, order), strict=True))
-        of_large = _p99(wait for job, wait in told if job.milli >= least and job.arrived >= since)
-        of_all = _p99(wait for job, wait in told if job.arrived >= since)
+        job_waits = list(zip(jobs, waits(jobs, milli, order), strict=True))
+        of_large = _p99(wait for job, wait in job_waits if job.milli >= least and job.arrived >= since)
+        of_all = _p99(wait for job, wait in job_waits if job.arrived >= since)
         yield f"a pool of as many GPUs, {name}: wait p99 of large {_hours(of_large)} h, of all {_hours(of_all)} h"
     alone = zip(large, waits(large, milli, ORDERS[OLDEST]), strict=True)
     yield f"a pool without any but large: {_hours(_p99(wait for job, wait in alone if job.arrived >= since))} h"
 
 
-def _p99(found: Iterable[float]) -> float | None:
-    return percentile(sorted(found), 99)
+def _p99(seconds: Iterable[float]) -> float | None:
+    return percentile(sorted(seconds), 99)
 
 
-def cases(told: argparse.Namespace) -> Iterator[Case]:
+def cases(options: argparse.Namespace) -> Iterator[Case]:
     """Return every stream, at all sizes and loads."""
-    for stream in told.stream.split(","):
-        for gangs in map(int, told.gangs.split(",")):
+    for stream in options.stream.split(","):
+        for gangs in map(int, options.gangs.split(",")):
             leaves, jobs = PARTS.get(gangs, (2 * gangs, 1000))
-            leaves = leaves if told.leaves is None else told.leaves
-            jobs = jobs if told.jobs is None else told.jobs
-            for load in map(float, told.load.split(",")):
+            leaves = leaves if options.leaves is None else options.leaves
+            jobs = jobs if options.jobs is None else options.jobs
+            for load in map(float, options.load.split(",")):
                 yield Case(
-                    stream, load, gangs, jobs, told.durations, told.repeat, leaves, told.warm_up, told.large_first
+                    stream,
+                    load,
+                    gangs,
+                    jobs,
+                    options.durations,
+                    options.repeat,
+                    leaves,
+                    options.warm_up,
+                    options.large_first,
                 )
 
 
@@ -314,25 +326,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--seeds", default="42")
     parser.add_argument("--json", type=Path)
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     every: list[Row] = []
-    for case in cases(told):
-        cluster, workload = case.read(told.data)
+    for case in cases(options):
+        cluster, workload = case.read(options.data)
         _say(f"\n{_title(case, len(cluster.nodes), workload)}\n{HEADER}")
-        found = []
-        for row in rows(told.data, case, told.policy.split(","), seeds_of(told.seeds)):
-            found.append(row)
+        results = []
+        for row in rows(options.data, case, options.policy.split(","), seeds_of(options.seeds)):
+            results.append(row)
             _say(line(row))
-        every += found
-        for one in (*by_size(found), *verdicts(found), *on_a_pool(case, cluster, workload)):
-            _say(one)
-    if told.json is not None:
-        told.json.write_text(json.dumps([row.as_json() for row in every], indent=1) + "\n", encoding="utf-8")
+        every += results
+        for text in (*by_size(results), *verdicts(results), *on_a_pool(case, cluster, workload)):
+            _say(text)
+    if options.json is not None:
+        options.json.write_text(json.dumps([row.as_json() for row in every], indent=1) + "\n", encoding="utf-8")
     return 0
 
 
 def _title(case: Case, hosts: int, workload: WorkloadCase) -> str:
-    hours = max(one.at for one in workload.arrivals) / 3600
+    hours = max(arrival.at for arrival in workload.arrivals) / 3600
     first = "large first, " if case.large_first else ""
     return (
         f"{case.stream}, {len(workload.arrivals)} jobs within {hours:.0f} h, GPUs x{case.gangs}, load {case.load:g},"

@@ -34,11 +34,11 @@ def crowd() -> list[Arrival]:
 
 def digest(policy: str, seed: int, fill: float | None = None) -> str:
     """Return all that is deterministic of a run, in short."""
-    (one,) = read_policies(policy)
+    (parsed_policy,) = read_policies(policy)
     case = cluster({"s1/l1": 2, "s2/l1": 2}, sharing=True)
-    done = run(Task(one, seed, case, WorkloadCase("crowd", tuple(crowd())), fill))
-    told = done.run.model_copy(update={"wall_s": 0.0, "decisions_per_s": 0.0}).model_dump_json()
-    return hashlib.sha256(told.encode() + done.placements).hexdigest()
+    done = run(Task(parsed_policy, seed, case, WorkloadCase("crowd", tuple(crowd())), fill))
+    summary = done.run.model_copy(update={"wall_s": 0.0, "decisions_per_s": 0.0}).model_dump_json()
+    return hashlib.sha256(summary.encode() + done.placements).hexdigest()
 
 
 @pytest.mark.parametrize("policy", EVERY.split(","))
@@ -54,7 +54,7 @@ def test_another_seed_gives_another_order() -> None:
 
 def test_another_process_gives_the_same() -> None:
     script = "from tests.simulate.test_determinism import digest; print(digest('topo', 5), digest('random', 5, 1.3))"
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
@@ -62,19 +62,19 @@ def test_another_process_gives_the_same() -> None:
         text=True,
         check=True,
     )
-    assert found.stdout.split() == [digest("topo", 5), digest("random", 5, 1.3)]
+    assert completed.stdout.split() == [digest("topo", 5), digest("random", 5, 1.3)]
 
 
 def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> None:
     """They are told of together only where each is tried in its turn all the same."""
     case = cluster({"s1/l1": 3}, sharing=True)
-    arrivals = [replace(one, seconds=None) for one in crowd()]
-    apart = [replace(one, pods=_in(one, f"ns-{number % 2}")) for number, one in enumerate(arrivals)]
-    found = [
-        [(stay.pod, stay.node, stay.devices) for stay in simulated("best-fit", case, some, seed=1, fill=1.3).stays]
-        for some in (arrivals, apart)
+    arrivals = [replace(arrival, seconds=None) for arrival in crowd()]
+    apart = [replace(arrival, pods=_in(arrival, f"ns-{number % 2}")) for number, arrival in enumerate(arrivals)]
+    placements = [
+        [(stay.pod, stay.node, stay.devices) for stay in simulated("best-fit", case, batch, seed=1, fill=1.3).stays]
+        for batch in (arrivals, apart)
     ]
-    assert found[0] == found[1]
+    assert placements[0] == placements[1]
 
 
 @pytest.mark.parametrize("policy", ["topo", "best-fit"])

@@ -143,7 +143,7 @@ def _placed(history: RunHistory) -> int:
 def test_every_policy_places_every_example(policy: str, manifest: Path, fabric: ClusterCase) -> None:
     workload = read_workload(str(manifest))
     assert workload.arrivals
-    assert _placed(_history(policy, fabric, workload)) == sum(len(one.pods) for one in workload.arrivals)
+    assert _placed(_history(policy, fabric, workload)) == sum(len(arrival.pods) for arrival in workload.arrivals)
 
 
 def _devices(node: str) -> list[Json]:
@@ -173,7 +173,7 @@ def test_every_policy_places_every_example_of_claims(policy: str, manifest: Path
     workload = read_workload(str(manifest), cluster=cluster)
     assert workload.arrivals
     history = _history(policy, cluster, workload)
-    assert _placed(history) == sum(len(one.pods) for one in workload.arrivals), history.complaints
+    assert _placed(history) == sum(len(arrival.pods) for arrival in workload.arrivals), history.complaints
 
 
 def test_every_example_of_a_workload_is_run() -> None:

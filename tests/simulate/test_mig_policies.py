@@ -116,8 +116,8 @@ def test_a_pod_asks_by_resource_annotation_or_claim() -> None:
 
 def test_gpus_of_two_products_are_kept_apart() -> None:
     nodes = (*_cluster(2).nodes, make_node("a", gpus=1, model="NVIDIA-A30"), make_node("v", gpus=8, model="Tesla-V100"))
-    found = gpus_of(ClusterCase("mixed", nodes))
-    assert [(item.geometry, item.nodes) for item in found] == [
+    gpu_groups = gpus_of(ClusterCase("mixed", nodes))
+    assert [(item.geometry, item.nodes) for item in gpu_groups] == [
         (_geometry(), (0, 0, 1, 1)),
         (_geometry("NVIDIA-A30", 24), (2,)),
     ]

@@ -43,7 +43,7 @@ def test_the_dot_product_takes_the_node_whose_free_room_is_least_like_the_pod() 
 def test_least_allocated_spreads_by_cpu_and_memory_and_keeps_both_even() -> None:
     nodes = [make_node(name, cpu="10", memory="10Gi") for name in ("a", "b")]
     spread = where(run("least-allocated", of(nodes), [job(f"j{n}", at=n, cpu="2", memory="2Gi") for n in range(4)]))
-    assert sorted(Counter(node for found in spread.values() for node in found).values()) == [2, 2]
+    assert sorted(Counter(node for pod_nodes in spread.values() for node in pod_nodes).values()) == [2, 2]
     # With the pod: 50 % of a's CPU and 90 % of its memory, 60 % and 60 % of b's. LeastAllocated (50 + 10) / 2 = 30 and
     # (40 + 40) / 2 = 40; BalancedAllocation 100 - 20 = 80 and 100.
     nodes = [make_node("a", cpu="10", memory="10Gi"), make_node("b", cpu="10", memory="15Gi")]
@@ -55,8 +55,8 @@ def test_least_allocated_spreads_by_cpu_and_memory_and_keeps_both_even() -> None
 
 def test_most_allocated_fills_up_what_is_in_use() -> None:
     nodes = [make_node(name) for name in ("a", "b", "c")]
-    found = where(run("most-allocated", of(nodes), [job(f"j{n}", at=n, gpus=2) for n in range(4)]))
-    assert len({node for some in found.values() for node in some}) == 1
+    placements = where(run("most-allocated", of(nodes), [job(f"j{n}", at=n, gpus=2) for n in range(4)]))
+    assert len({node for pod_nodes in placements.values() for node in pod_nodes}) == 1
 
 
 def test_fgd_takes_the_node_where_the_fewest_gpus_are_lost_to_typical_pods() -> None:
@@ -64,9 +64,9 @@ def test_fgd_takes_the_node_where_the_fewest_gpus_are_lost_to_typical_pods() -> 
     # 1 is: there only pods of 1 GPU could have gone.
     nodes = [make_node("pair", gpus=2), make_node("three", gpus=3)]
     arrivals = [job("one", gpus=1), job("two", at=1, gpus=2), job("more", at=2, gpus=2), job("last", at=3, gpus=1)]
-    found = where(run("fgd", of(nodes), arrivals))
-    assert found["one"] == ["three"]
-    assert {found["two"][0], found["more"][0]} == {"pair", "three"}
+    placements = where(run("fgd", of(nodes), arrivals))
+    assert placements["one"] == ["three"]
+    assert {placements["two"][0], placements["more"][0]} == {"pair", "three"}
 
 
 def test_fgd_gives_a_share_the_gpu_that_loses_least() -> None:
@@ -77,15 +77,15 @@ def test_fgd_gives_a_share_the_gpu_that_loses_least() -> None:
 
 def test_random_takes_every_node_with_room_as_often() -> None:
     case = of([make_node(f"n{number}", gpus=8 if number < 4 else 1) for number in range(6)])
-    found = Counter(where(run("random", case, [job("a", gpus=2)], seed=seed))["a"][0] for seed in range(200))
-    assert set(found) == {"n0", "n1", "n2", "n3"}
-    assert min(found.values()) > 25
+    counts = Counter(where(run("random", case, [job("a", gpus=2)], seed=seed))["a"][0] for seed in range(200))
+    assert set(counts) == {"n0", "n1", "n2", "n3"}
+    assert min(counts.values()) > 25
 
 
 def test_random_takes_any_gpu_for_a_share() -> None:
     case = of([make_node("a", gpus=4, labels={"topology.scheduler/gpu-sharing": "true"})])
-    found = {run("random", case, [share("x", "0.5")], seed=seed).stays[0].devices for seed in range(40)}
-    assert found == {(0,), (1,), (2,), (3,)}
+    devices = {run("random", case, [share("x", "0.5")], seed=seed).stays[0].devices for seed in range(40)}
+    assert devices == {(0,), (1,), (2,), (3,)}
 
 
 def test_rack_takes_the_first_leaf_that_holds_the_gang_and_else_any_nodes() -> None:
@@ -97,9 +97,10 @@ def test_rack_takes_the_first_leaf_that_holds_the_gang_and_else_any_nodes() -> N
 
 def test_rack_takes_one_leaf_for_members_that_differ_too() -> None:
     case = cluster({"s1/l1": 1, "s1/l2": 3, "s2/l3": 2})
-    told = {"gang-name": "g", "gang-size": "3"}
+    annotations = {"gang-name": "g", "gang-size": "3"}
     members = tuple(
-        make_pod(f"g-{number}", uid=f"g-{number}", gpus=gpus, annotations=told) for number, gpus in enumerate((0, 8, 8))
+        make_pod(f"g-{number}", uid=f"g-{number}", gpus=gpus, annotations=annotations)
+        for number, gpus in enumerate((0, 8, 8))
     )
     for seed in range(6):
         (nodes,) = where(run("rack", case, [Arrival("g", 0.0, None, members)], seed=seed)).values()
@@ -126,7 +127,7 @@ def test_others_do_not_understand_what_is_asked_of_topology(policy: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ("tpo", "'tpo' is unknown; the policies are topo, .* and topo:FILE$"),
         ("first-fit", "Choosers of devices are named by --device-policy and --mig-policy"),
@@ -138,8 +139,8 @@ def test_others_do_not_understand_what_is_asked_of_topology(policy: str) -> None
         ("topo:/no/such/file", "can't read /no/such/file"),
     ],
 )
-def test_a_policy_that_is_none(given: str, told: str) -> None:
-    with pytest.raises(CaseError, match=told):
+def test_a_policy_that_is_none(given: str, message: str) -> None:
+    with pytest.raises(CaseError, match=message):
         read_policies(given)
 
 

@@ -11,8 +11,8 @@ from tests.simulate.pool import ORDERS, PoolJob, waits
 GPU = 1000
 
 
-def _jobs(*told: tuple[float, float, int]) -> list[PoolJob]:
-    return [PoolJob(arrived, seconds, GPU * gpus) for arrived, seconds, gpus in told]
+def _jobs(*specs: tuple[float, float, int]) -> list[PoolJob]:
+    return [PoolJob(arrived, seconds, GPU * gpus) for arrived, seconds, gpus in specs]
 
 
 def test_who_is_younger_goes_ahead_only_where_the_oldest_is_not_delayed() -> None:
@@ -67,12 +67,12 @@ def test_no_more_is_in_use_than_there_is_and_the_first_in_line_waits_only_for_ro
 def test_who_goes_ahead_does_not_delay_the_oldest_that_waits(jobs: list[PoolJob]) -> None:
     began = [job.arrived + wait for job, wait in zip(jobs, waits(jobs, 6 * GPU), strict=True)]
     for number, job in enumerate(jobs):
-        older = {place for place, one in enumerate(jobs) if (one.arrived, place) < (job.arrived, number)}
+        older = {place for place, other in enumerate(jobs) if (other.arrived, place) < (job.arrived, number)}
         oldest_since = max([job.arrived, *(began[place] for place in older)])
         # Those that run then and began before, or are older: nobody who starts later may keep it from what they free.
         before = [
-            (began[place] + one.seconds, one.milli)
-            for place, one in enumerate(jobs)
+            (began[place] + other.seconds, other.milli)
+            for place, other in enumerate(jobs)
             if place != number and (place in older or began[place] < oldest_since)
         ]
         room_at = min(

@@ -19,8 +19,8 @@ NEAR = 0.5
 @pytest.mark.parametrize("policy", POLICIES)
 def test_baselines_allocate_what_was_published(policy: str) -> None:
     nodes, pods = data("openb", NODES), data("openb", "openb_pod_list_default.csv")
-    (one,) = read_policies(policy)
-    runs = [run(Task(one, seed, str(nodes), str(pods), FILL)).run for seed in SEEDS]
+    (parsed_policy,) = read_policies(policy)
+    runs = [run(Task(parsed_policy, seed, str(nodes), str(pods), FILL)).run for seed in SEEDS]
     published = PUBLISHED["default"][POLICIES.index(policy)]
-    assert mean(one.gpu_allocated_percent for one in runs) == pytest.approx(published, abs=NEAR)
-    assert all(one.started < one.arrived for one in runs), "it is filled until pods no longer fit"
+    assert mean(result.gpu_allocated_percent for result in runs) == pytest.approx(published, abs=NEAR)
+    assert all(result.started < result.arrived for result in runs), "it is filled until pods no longer fit"

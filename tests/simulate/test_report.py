@@ -36,8 +36,8 @@ spec: {containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 2}}
 def simulate(out: Path, *more: str) -> dict[str, object]:
     answer = run("simulate", *CASE, *JOBS, *more, "--out", str(out))
     assert answer.exit_code == 0, answer.output
-    found: dict[str, object] = json.loads((out / "result.json").read_text())
-    return found
+    document: dict[str, object] = json.loads((out / "result.json").read_text())
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -107,23 +107,23 @@ def test_where_nothing_waited_that_is_said(tmp_path: Path) -> None:
 
 def test_every_picture_tells_what_its_upright_axis_is(out: Path) -> None:
     page = (out / "report.html").read_text()
-    told = re.findall(r'<p class="of">([^<]+)</p>', page)
-    assert told == ["GPUs in use %", "wait", "gangs %", "free on broken nodes %", "GPUs"]
+    labels = re.findall(r'<p class="of">([^<]+)</p>', page)
+    assert labels == ["GPUs in use %", "wait", "gangs %", "free on broken nodes %", "GPUs"]
 
 
 def test_bands_of_many_policies_do_not_hide_the_lines(out: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     simulate(folder, "--policy", "topo,rack,random,best-fit,fgd,dot-product,most-allocated", "--seeds", "1,2")
     for page, sides in ((out, 4), (folder, 7)):
-        found = set(re.findall(r'class="band [^"]*" opacity="([^"]+)"', (page / "report.html").read_text()))
-        assert len(found) == 1
-        assert 1 - (1 - float(found.pop())) ** sides < 0.4, "all of them, one over the other"
+        opacities = set(re.findall(r'class="band [^"]*" opacity="([^"]+)"', (page / "report.html").read_text()))
+        assert len(opacities) == 1
+        assert 1 - (1 - float(opacities.pop())) ** sides < 0.4, "all of them, one over the other"
 
 
-@given(most=st.floats(1e-3, 1e7), unit=st.sampled_from([1.0, 60.0, 3600.0, 86_400.0]))
-def test_ticks_are_where_they_say(most: float, unit: float) -> None:
-    for at, told in even("minutes", most, unit=unit).ticks:
-        assert float(told.replace(",", "")) == pytest.approx(at / unit)
+@given(highest=st.floats(1e-3, 1e7), unit=st.sampled_from([1.0, 60.0, 3600.0, 86_400.0]))
+def test_ticks_are_where_they_say(highest: float, unit: float) -> None:
+    for at, label in even("minutes", highest, unit=unit).ticks:
+        assert float(label.replace(",", "")) == pytest.approx(at / unit)
 
 
 def test_names_are_text_and_not_markup(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_folder_without_a_result_has_no_report(tmp_path: Path) -> None:
 
 def test_what_if_runs_everything_with_and_without_the_change(out: Path) -> None:
     runs = json.loads((out / "result.json").read_text())["runs"]
-    told = [(one["policy"], one["seed"], one["what_if"]) for one in runs]
-    assert sorted(told, key=str) == sorted(
+    variants = [(entry["policy"], entry["seed"], entry["what_if"]) for entry in runs]
+    assert sorted(variants, key=str) == sorted(
         (
             (policy, seed, change)
             for change in (None, "add-leaf:2x8")
@@ -153,7 +153,7 @@ def test_what_if_runs_everything_with_and_without_the_change(out: Path) -> None:
         ),
         key=str,
     )
-    assert len({one["file"] for one in runs}) == len(runs)
+    assert len({entry["file"] for entry in runs}) == len(runs)
 
 
 def test_what_cannot_be_changed_is_told_before_anything_runs(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_runs_in_processes_are_written_like_those_of_one(
     more = ("--policy", "topo,best-fit", "--seeds", "1,2", "--what-if", "add-leaf:2x8", "--workers", "2")
     simulate(tmp_path / "out", *more)
     clocks = re.compile(r'"(?:wall_s|decisions_per_s)": [0-9.]+')
-    one, other = (clocks.sub("", (folder / "result.json").read_text()) for folder in (out, tmp_path / "out"))
-    assert one == other
+    sequential, other = (clocks.sub("", (folder / "result.json").read_text()) for folder in (out, tmp_path / "out"))
+    assert sequential == other
     assert (tmp_path / "out" / "report.html").read_bytes() == (out / "report.html").read_bytes()
 
 
@@ -189,9 +189,9 @@ def test_a_lost_run_is_told_and_the_others_stay(tmp_path: Path, monkeypatch: pyt
     answer = run("simulate", *CASE, *JOBS, "--seeds", "1,2", "--dask", "tcp://somewhere:8786", "--out", str(folder))
     assert answer.exit_code == 1
     assert "topo, seed 2: 4 workers died of it" in answer.output
-    found = json.loads((folder / "result.json").read_text())
-    assert [one["seed"] for one in found["runs"]] == [1]
-    assert [(one["seed"], one["reason"]) for one in found["lost"]] == [(2, "4 workers died of it")]
+    document = json.loads((folder / "result.json").read_text())
+    assert [entry["seed"] for entry in document["runs"]] == [1]
+    assert [(entry["seed"], entry["reason"]) for entry in document["lost"]] == [(2, "4 workers died of it")]
 
 
 def test_one_of_processes_and_a_cluster() -> None:

@@ -33,14 +33,14 @@ CLUSTER = "leaf-spine:spines=2,leaves=2,nodes=2,gpus=8"
 def history() -> RunHistory:
     """Four leaves of one node; a gang over both spines, one below a spine, a pod, and one that waits."""
     paths = (("s1", "l1"), ("s1", "l2"), ("s2", "l1"), ("s2", "l2"))
-    found = RunHistory(("a", "b", "c", "d"), paths, ("spine", "leaf"), (8000,) * 4, end=100.0)
-    found.outcomes = [
+    run_history = RunHistory(("a", "b", "c", "d"), paths, ("spine", "leaf"), (8000,) * 4, end=100.0)
+    run_history.outcomes = [
         WorkloadOutcome("gang", 2, 0.0, 16_000, 10.0, 60.0),
         WorkloadOutcome("alone", 1, 20.0, 500, 20.0, inf),
         WorkloadOutcome("waits", 1, 50.0, 8000),
         WorkloadOutcome("near", 2, 0.0, 16_000, 60.0, 100.0),
     ]
-    found.stays = [
+    run_history.stays = [
         Stay(0, "gang-0", 0, 8000, (), 10.0, 60.0),
         Stay(0, "gang-1", 2, 8000, (), 10.0, 60.0),
         Stay(1, "alone", 1, 500, (3,), 20.0),
@@ -48,14 +48,14 @@ def history() -> RunHistory:
         Stay(3, "near-1", 1, 8000, (), 60.0, 100.0),
         Stay(BEFORE, "there", 3, 1000, (), 0.0),
     ]
-    return found
+    return run_history
 
 
 def test_waits_by_size() -> None:
     whole, *by_size = figures.waits(history())
     assert (whole.gpus, whole.workloads, whole.never_ran) == ("all", 4, 1)
     assert (whole.p50, whole.p95, whole.p99, whole.max, whole.mean) == (10.0, 60.0, 60.0, 60.0, 23.333333)
-    assert [(one.gpus, one.workloads, one.never_ran, one.p50) for one in by_size] == [
+    assert [(wait.gpus, wait.workloads, wait.never_ran, wait.p50) for wait in by_size] == [
         ("<1", 1, 0, 0.0),
         ("5-8", 1, 1, None),
         ("9-16", 2, 0, 10.0),
@@ -63,19 +63,19 @@ def test_waits_by_size() -> None:
 
 
 def test_spans_are_of_gangs_alone() -> None:
-    found = figures.spans(history())
-    assert found["all"] == found["9-16"]
-    span = found["all"]
+    spans = figures.spans(history())
+    assert spans["all"] == spans["9-16"]
+    span = spans["all"]
     assert (span.gangs, span.leaves_mean, span.leaves_max, span.spines_mean, span.spines_max) == (2, 2.0, 2, 1.5, 2)
     assert (span.crossing_leaf, span.leaves) == (2, {"2": 2})
 
 
 def test_utilisation_counts_gpu_seconds() -> None:
-    found = history()
+    run_history = history()
     # 2 gangs of 16 GPUs for 50 and 40 s, half a GPU for 80 s, and one that was there all the time.
-    assert figures.utilisation(found, 100.0) == pytest.approx(100 * (800 + 640 + 40 + 100) / 3200)
-    assert figures.utilisation(found, 50.0) == pytest.approx(100 * (640 + 15 + 50) / 1600)
-    assert figures.allocated(found) == pytest.approx(100 * 1.5 / 32, abs=1e-4)
+    assert figures.utilisation(run_history, 100.0) == pytest.approx(100 * (800 + 640 + 40 + 100) / 3200)
+    assert figures.utilisation(run_history, 50.0) == pytest.approx(100 * (640 + 15 + 50) / 1600)
+    assert figures.allocated(run_history) == pytest.approx(100 * 1.5 / 32, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -94,21 +94,21 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 
 def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
-    found = decode(encode(history()))
-    assert (found.outcomes, found.stays, found.paths) == (history().outcomes, history().stays, history().paths)
+    decoded = decode(encode(history()))
+    assert (decoded.outcomes, decoded.stays, decoded.paths) == (history().outcomes, history().stays, history().paths)
     assert file_of("topo:a/b c.yaml", 42) == "runs/topo-a-b-c.yaml.42.json.zst"
 
 
 def test_long_names_make_files_of_their_own(tmp_path: Path) -> None:
     changes = ["drain:spine-1/leaf-1," * many + "drain:spine-2/leaf-1" for many in (20, 21)]
-    found = {file_of("topo:" + "deep/" * 50 + "a.yaml", 42, change) for change in changes}
-    assert len(found) == 2
-    for name in found:
+    file_names = {file_of("topo:" + "deep/" * 50 + "a.yaml", 42, change) for change in changes}
+    assert len(file_names) == 2
+    for name in file_names:
         (tmp_path / Path(name).name).write_bytes(b"")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('"schema_version":1', '"schema_version":2', "schema_version is 2"),
         ('"node":[0,', '"node":[4,', "placements.node: there is no 4"),
@@ -116,10 +116,10 @@ def test_long_names_make_files_of_their_own(tmp_path: Path) -> None:
         ('"capacity":[8000,', '"capacity":[', "not of one length"),
     ],
 )
-def test_a_run_that_does_not_belong_together_is_told(old: str, new: str, told: str) -> None:
+def test_a_run_that_does_not_belong_together_is_told(old: str, new: str, message: str) -> None:
     text = zstandard.ZstdDecompressor().decompress(encode(history())).decode()
     assert old in text
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         decode(zstandard.compress(text.replace(old, new).encode()))
 
 
@@ -163,9 +163,9 @@ def test_headings_tell_what_they_are_of_by_themselves() -> None:
 
 
 def test_means_of_counts_and_what_they_differ_by_agree() -> None:
-    (one,) = (run(task).run for task in _gangs())
-    before = [one.model_copy(update={"fill": 1.0, "seed": seed, "pods_placed": 26 + seed}) for seed in (0, 1)]
-    after = [one.model_copy(update={"what_if": "drain:l1", "pods_placed": 25}) for one in before]
+    (base,) = (run(task).run for task in _gangs())
+    before = [base.model_copy(update={"fill": 1.0, "seed": seed, "pods_placed": 26 + seed}) for seed in (0, 1)]
+    after = [summary.model_copy(update={"what_if": "drain:l1", "pods_placed": 25}) for summary in before]
     _, placed, *_ = zip(*differing(before, after, columns_of(before)), strict=True)
     assert placed == ("26.5", "25", "-1.5")
     _, placed, *_ = zip(*differing(before[:1], after[:1], columns_of(before)), strict=True)
@@ -182,8 +182,8 @@ def _gangs() -> list[Task]:
 
 def simulate(*more: str) -> tuple[int, str]:
     """Call the command on a small case; return its exit code and what it said."""
-    found = command("simulate", "--cluster", CLUSTER, "--seeds", "1..2", *more)
-    return found.exit_code, found.output
+    answer = command("simulate", "--cluster", CLUSTER, "--seeds", "1..2", *more)
+    return answer.exit_code, answer.output
 
 
 STREAM = ["--workload", "poisson:rate=6/m,jobs=12,sizes=1|8|16,duration=100s"]
@@ -194,15 +194,20 @@ def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
     code, said = simulate(*STREAM, "--policy", "topo,random", "--out", str(out))
     assert code == 0, said
     assert "policy" in said and "random" in said and "means of 2 seeds" in said
-    told = json.loads((out / "result.json").read_text())
-    follows(told, "result.schema.json")
-    found = Result.model_validate(told)
-    assert found.schema_version == 1
-    assert [(one.policy, one.seed) for one in found.runs] == [("topo", 1), ("topo", 2), ("random", 1), ("random", 2)]
-    for one in found.runs:
-        placed = decode((out / one.file).read_bytes())
-        assert len(placed.outcomes) == one.arrived == 12
-        assert one.decisions_per_s > 0
+    document = json.loads((out / "result.json").read_text())
+    follows(document, "result.schema.json")
+    result = Result.model_validate(document)
+    assert result.schema_version == 1
+    assert [(entry.policy, entry.seed) for entry in result.runs] == [
+        ("topo", 1),
+        ("topo", 2),
+        ("random", 1),
+        ("random", 2),
+    ]
+    for summary in result.runs:
+        placed = decode((out / summary.file).read_bytes())
+        assert len(placed.outcomes) == summary.arrived == 12
+        assert summary.decisions_per_s > 0
     assert simulate(*STREAM, "--policy", "fgd", "--fill", "1.2", "--out", str(out))[0] == 0
     (first, _) = read_result(out).runs
     assert first.policy == "fgd" and first.fill == 1.2 and 80 < first.gpu_allocated_percent <= 100
@@ -214,15 +219,15 @@ def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
 def test_letters_that_the_locale_has_not_are_written_as_codes(tmp_path: Path) -> None:
     (tmp_path / "Köln.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1000,1000,1,1000\n")
     arguments = ["simulate", "--cluster", CLUSTER, "--workload", "Köln.csv", "--policy", "random"]
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "topo_scheduler.cli", *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
-    assert rb"K\xf6ln.csv on leaf-spine" in found.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert rb"K\xf6ln.csv on leaf-spine" in completed.stdout
 
 
 def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path) -> None:
@@ -256,8 +261,8 @@ def test_a_folder_that_cannot_be_replaced_is_told_before_anything_runs(
 
 
 def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
-    there = tmp_path / "large" / "disk"
-    there.mkdir(parents=True)
+    target = tmp_path / "large" / "disk"
+    target.mkdir(parents=True)
     for name in ("large/disk", "large/new"):
         link = tmp_path / name.replace("/", "-")
         link.symlink_to(tmp_path / name)
@@ -334,7 +339,7 @@ def test_the_last_result_stays_whatever_happens_while_it_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "message"),
     [
         ('{"schema_version": 2, "runs": []}', "schema_version is 2, and 1 is what can be read here"),
         ("[]", "it has no schema_version"),
@@ -342,9 +347,9 @@ def test_the_last_result_stays_whatever_happens_while_it_is_replaced(
         ('{"schema_version"', "is not JSON"),
     ],
 )
-def test_what_is_no_result_of_this_version_is_told_in_a_line(result: str, told: str, tmp_path: Path) -> None:
+def test_what_is_no_result_of_this_version_is_told_in_a_line(result: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(result)
-    with pytest.raises(CaseError, match=told) as failed:
+    with pytest.raises(CaseError, match=message) as failed:
         write_report(tmp_path)
     assert "\n" not in str(failed.value)
 
@@ -354,15 +359,15 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     write_result(tmp_path / "out", [], {})
-    there = sorted(tmp_path.rglob("*"))
+    before = sorted(tmp_path.rglob("*"))
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(CaseError, match=r"--report: can't write .*: No space left on device"):
         write_report(tmp_path / "out")
-    assert sorted(tmp_path.rglob("*")) == there
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (["--policy", "fdg"], "--policy: 'fdg' is unknown"),
         (["--seeds", "3,9..1"], "--seeds: '9..1' goes backwards; write 1..9"),
@@ -376,15 +381,15 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml"),
     ],
 )
-def test_bad_input_is_told_before_anything_runs(wrong: list[str], told: str, tmp_path: Path) -> None:
-    found = command("simulate", "--cluster", CLUSTER, *STREAM, *wrong, "--out", str(tmp_path / "out"))
-    assert found.exit_code == 2
-    assert told in found.output
+def test_bad_input_is_told_before_anything_runs(wrong: list[str], message: str, tmp_path: Path) -> None:
+    answer = command("simulate", "--cluster", CLUSTER, *STREAM, *wrong, "--out", str(tmp_path / "out"))
+    assert answer.exit_code == 2
+    assert message in answer.output
     assert not (tmp_path / "out").exists()
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
-    found = command("simulate", "--cluster", "/no/such/place", *STREAM, "--out", str(tmp_path / "out"))
-    assert found.exit_code == 2
-    assert "/no/such/place" in found.output
+    answer = command("simulate", "--cluster", "/no/such/place", *STREAM, "--out", str(tmp_path / "out"))
+    assert answer.exit_code == 2
+    assert "/no/such/place" in answer.output
     assert not (tmp_path / "out").exists()

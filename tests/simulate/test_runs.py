@@ -62,7 +62,7 @@ def test_no_gpu_is_used_twice_and_gangs_run_whole(
         share(f"j{number}", part, float(at), seconds)
         if part and pods == 1
         else job(f"j{number}", float(at), seconds, pods=pods, gpus=gpus)
-        for number, (at, seconds, pods, gpus, part) in enumerate(sorted(drawn, key=lambda one: one[0]))
+        for number, (at, seconds, pods, gpus, part) in enumerate(sorted(drawn, key=lambda entry: entry[0]))
     ]
     case = cluster({"s1/l1": 2, "s1/l2": 1, "s2/l1": 2}, sharing=True)
     history = run(policy, case, jobs, latency=latency)
@@ -77,13 +77,13 @@ def test_no_gpu_is_used_twice_and_gangs_run_whole(
 def by_hand(jobs: list[Arrival], gpus: list[int], capacity: int) -> list[float]:
     """Return the waits on one node: whoever came first and fits, whenever somebody comes or ends."""
     waits, running, waiting, left = [inf] * len(jobs), list[tuple[float, int]](), list[int](), capacity
-    moments = {one.at for one in jobs}
+    moments = {arrival.at for arrival in jobs}
     while moments:
         now = min(moments)
         moments.discard(now)
         left += sum(held for end, held in running if end == now)
         running = [(end, held) for end, held in running if end != now]
-        waiting += [number for number, one in enumerate(jobs) if one.at == now]
+        waiting += [number for number, arrival in enumerate(jobs) if arrival.at == now]
         for number in list(waiting):
             if gpus[number] <= left:
                 waiting.remove(number)
@@ -102,16 +102,16 @@ def by_hand(jobs: list[Arrival], gpus: list[int], capacity: int) -> list[float]:
     policy=st.sampled_from([name for name in POLICIES if name != "topo"]),
 )
 def test_waits_are_those_of_a_queue_worked_out_by_hand(drawn: list[tuple[int, int, int]], policy: str) -> None:
-    drawn = sorted(drawn, key=lambda one: one[0])
+    drawn = sorted(drawn, key=lambda entry: entry[0])
     jobs = [job(f"j{n}", float(at), float(seconds), gpus=gpus) for n, (at, seconds, gpus) in enumerate(drawn)]
     history = run(policy, cluster({"s1/l1": 1}), jobs)
     expected = by_hand(jobs, [gpus for _, _, gpus in drawn], 8)
-    assert [one.started - one.arrived for one in history.outcomes] == pytest.approx(expected)
+    assert [outcome.started - outcome.arrived for outcome in history.outcomes] == pytest.approx(expected)
 
 
 def test_who_can_never_run_is_left_behind() -> None:
     history = run("topo", cluster({"s1/l1": 1}), [job("large", gpus=9), job("small", 5.0, 10.0, gpus=1)])
-    assert [one.started for one in history.outcomes] == [inf, 5.0]
+    assert [outcome.started for outcome in history.outcomes] == [inf, 5.0]
     assert history.end == 15.0
 
 
@@ -119,7 +119,7 @@ def test_of_those_that_come_at_one_moment_the_first_of_the_source_goes_first() -
     jobs = [job(name, 0.0, 10.0, gpus=8) for name in ("z", "a", "m")]
     for policy in POLICIES:
         history = run(policy, cluster({"s1/l1": 1}), jobs)
-        assert [one.started for one in history.outcomes] == [0.0, 10.0, 20.0], policy
+        assert [outcome.started for outcome in history.outcomes] == [0.0, 10.0, 20.0], policy
 
 
 def test_who_gives_way_begins_anew() -> None:
@@ -132,11 +132,11 @@ def test_who_gives_way_begins_anew() -> None:
 
 
 def test_who_ran_before_gives_way_too_and_is_made_anew() -> None:
-    there = [
+    running_pods = [
         make_pod(f"old-{number}", gpus=4, node="s1-l1-1", phase="Running", annotations={**gang, "rank": str(number)})
         for number, gang in enumerate([{"gang-name": "old", "gang-size": "2"}] * 2)
     ]
-    case = replace(cluster({"s1/l1": 1}), pods=tuple(there))
+    case = replace(cluster({"s1/l1": 1}), pods=tuple(running_pods))
     history = run("topo", case, [job("high", 40.0, 10.0, gpus=8, priority=5)])
     (high,) = history.outcomes
     assert (high.started, high.ended, history.evictions) == (40.0, 50.0, 2)
@@ -146,10 +146,10 @@ def test_who_ran_before_gives_way_too_and_is_made_anew() -> None:
 
 
 def test_in_a_fill_somebody_gives_way_when_the_other_comes() -> None:
-    there = make_pod("there", gpus=8, node="s1-l1-1", phase="Running")
-    case = replace(cluster({"s1/l1": 2}), pods=(there,))
+    running_pod = make_pod("there", gpus=8, node="s1-l1-1", phase="Running")
+    case = replace(cluster({"s1/l1": 2}), pods=(running_pod,))
     history = run("topo", case, [job("low", gpus=8), job("high", gpus=8, priority=5)], fill=1.0)
-    assert [one.name for one in history.outcomes] == ["low", "high"], "as the seed has it"
+    assert [outcome.name for outcome in history.outcomes] == ["low", "high"], "as the seed has it"
     assert history.evictions == 1
     assert {(stay.end, stay.start) for stay in history.stays} == {(1.0, 0.0), (inf, 0.0), (inf, 1.0)}
 
@@ -158,20 +158,20 @@ def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
     jobs = [job(f"j{n}", 0.0, 10.0, gpus=1 + n % 3) for n in range(12)]
     history = run("fgd", cluster({"s1/l1": 1, "s1/l2": 1}), jobs, fill=1.5)
     assert history.order
-    assert sum(one.milli for one in history.outcomes) <= 1.5 * 16_000
+    assert sum(outcome.milli for outcome in history.outcomes) <= 1.5 * 16_000
     assert all(stay.end == inf and stay.start == stay.job for stay in history.stays)
-    assert len({one.name for one in history.outcomes}) == len(history.outcomes), "who comes again is another"
+    assert len({outcome.name for outcome in history.outcomes}) == len(history.outcomes), "who comes again is another"
     assert 14_000 <= sum(stay.milli for stay in history.stays) <= 16_000
 
 
 def test_pods_that_run_already_hold_what_they_have() -> None:
     case = cluster({"s1/l1": 2})
-    there = make_pod("there", gpus=8, node="s1-l1-1", phase="Running", scheduler="default-scheduler")
+    running_pod = make_pod("there", gpus=8, node="s1-l1-1", phase="Running", scheduler="default-scheduler")
     waits = make_pod("waits", gpus=4)
-    case = replace(case, pods=(there, waits))
+    case = replace(case, pods=(running_pod, waits))
     history = run("best-fit", case, [job("a", 5.0, 10.0, gpus=4), job("b", 6.0, 10.0, gpus=4)])
     assert where(history)["default/waits"] == ["s1-l1-2"]
-    assert [one.started for one in history.outcomes] == [0.0, 5.0, 15.0]
+    assert [outcome.started for outcome in history.outcomes] == [0.0, 5.0, 15.0]
 
 
 def test_claims_hold_pods_to_where_their_volumes_are() -> None:

@@ -19,23 +19,27 @@ PATHS = {"s1/l1": 2, "s1/l2": 2, "s2/l3": 2}
 """Nodes 0 and 1, 2 and 3, 4 and 5."""
 
 
-def network(assumed: Assumed = HALF, *told: Link) -> Network:
-    return network_of(cluster(PATHS).nodes, SchedulerConfig(), told, assumed)
+def network(assumed: Assumed = HALF, *links: Link) -> Network:
+    return network_of(cluster(PATHS).nodes, SchedulerConfig(), links, assumed)
 
 
 def ran(*gangs: tuple[float, float, tuple[int, ...]]) -> RunHistory:
     """Return a run of gangs, each with a beginning, an end and a node for each of its pods of 8 GPUs."""
-    found = RunHistory(("",) * 6, (("", ""),) * 6, ("spine", "leaf"), (8000,) * 6, end=max(end for _, end, _ in gangs))
+    run_history = RunHistory(
+        ("",) * 6, (("", ""),) * 6, ("spine", "leaf"), (8000,) * 6, end=max(end for _, end, _ in gangs)
+    )
     for number, (begin, end, nodes) in enumerate(gangs):
-        found.outcomes.append(WorkloadOutcome(f"g{number}", len(nodes), begin, 8000 * len(nodes), begin, end))
-        found.stays += [Stay(number, f"g{number}-{at}", node, 8000, (), begin, end) for at, node in enumerate(nodes)]
-    return found
+        run_history.outcomes.append(WorkloadOutcome(f"g{number}", len(nodes), begin, 8000 * len(nodes), begin, end))
+        run_history.stays += [
+            Stay(number, f"g{number}-{at}", node, 8000, (), begin, end) for at, node in enumerate(nodes)
+        ]
+    return run_history
 
 
 def factors(
     *gangs: tuple[float, float, tuple[int, ...]], assumed: Assumed = HALF, over: Network | None = None
 ) -> list[float]:
-    return [one.factor for one in slowdowns(ran(*gangs), over or network(assumed), assumed)]
+    return [slowdown.factor for slowdown in slowdowns(ran(*gangs), over or network(assumed), assumed)]
 
 
 def slowed(rate: float, gpus: int, communication: float = 0.5) -> float:
@@ -45,14 +49,14 @@ def slowed(rate: float, gpus: int, communication: float = 0.5) -> float:
 
 
 def test_capacities_are_told_by_labels_and_configuration_and_else_assumed() -> None:
-    found = network()
-    own, spine, leaf = (list(links) for links in zip(*found.above, strict=True))
+    assumed_network = network()
+    own, spine, leaf = (list(links) for links in zip(*assumed_network.above, strict=True))
     assert len(set(own)) == 6 and len(set(leaf)) == 3 and len(set(spine)) == 2
-    assert [found.capacity[link] for link in own] == [100.0] * 6
-    assert [found.capacity[link] for link in leaf] == [100.0] * 6, "two nodes of 100, two to one"
-    assert [found.capacity[link] for link in spine] == [100.0] * 4 + [50.0] * 2
-    told = network(HALF, Link(level="leaf", capacity="1Gb"), Link(level="node", capacity="800Mb"))
-    assert [told.capacity[told.above[0][at]] for at in (0, 1, 2)] == [800.0, 1000.0, 1000.0]
+    assert [assumed_network.capacity[link] for link in own] == [100.0] * 6
+    assert [assumed_network.capacity[link] for link in leaf] == [100.0] * 6, "two nodes of 100, two to one"
+    assert [assumed_network.capacity[link] for link in spine] == [100.0] * 4 + [50.0] * 2
+    configured = network(HALF, Link(level="leaf", capacity="1Gb"), Link(level="node", capacity="800Mb"))
+    assert [configured.capacity[configured.above[0][at]] for at in (0, 1, 2)] == [800.0, 1000.0, 1000.0]
     nodes = [make_node("a", "s/l", labels={"topology.scheduler/network-bandwidth": "10Gb"}), make_node("b")]
     odd = network_of(nodes, SchedulerConfig(), (), HALF)
     assert odd.capacity[odd.above[0][0]] == 10_000 and odd.capacity[odd.above[1][0]] == 100
@@ -85,14 +89,14 @@ def test_two_gangs_on_one_node_share_its_network() -> None:
     small = ran((0, 10, (0, 1)), (0, 10, (0, 1)))
     for stay in small.stays:
         stay.milli = 4000
-    assert [one.factor for one in slowdowns(small, network(), HALF)] == [pytest.approx(slowed(0.5, 8))] * 2
+    assert [slowdown.factor for slowdown in slowdowns(small, network(), HALF)] == [pytest.approx(slowed(0.5, 8))] * 2
 
 
 def test_gangs_that_have_no_two_gpus_are_in_nobodys_way() -> None:
     mixed = ran((0, 10, (0, 2)), (0, 10, (1, 3)), (0, 10, (1, 3)))
     for stay in mixed.stays:
         stay.milli = (8000, 0, 500)[stay.job]
-    assert [one.factor for one in slowdowns(mixed, network(), HALF)] == [1.0, 1.0, 1.0]
+    assert [slowdown.factor for slowdown in slowdowns(mixed, network(), HALF)] == [1.0, 1.0, 1.0]
 
 
 def test_nothing_is_communicated_before_all_pods_run_or_once_one_is_gone() -> None:
@@ -113,9 +117,9 @@ def test_without_communication_there_is_no_slow_down() -> None:
 
 def test_figures_of_all_gangs_and_by_size() -> None:
     history = ran((0, 10, (0, 2)), (0, 10, (1, 3)), (0, 30, (4, 4)))
-    found = figures.slowdown(history, slowdowns(history, network(), HALF))
-    assert list(found) == ["all", "9-16"]
-    whole, much = found["all"], round(slowed(0.5, 16), 6)
+    summary = figures.slowdown(history, slowdowns(history, network(), HALF))
+    assert list(summary) == ["all", "9-16"]
+    whole, much = summary["all"], round(slowed(0.5, 16), 6)
     assert (whole.gangs, whole.p95, whole.max) == (3, much, much)
     assert whole.mean == pytest.approx((1 + 2 * much) / 3, abs=1e-5)
     assert whole.by_gpu_seconds == pytest.approx((20 * much + 30) / 50, abs=1e-5)
@@ -127,8 +131,8 @@ def test_a_run_tells_of_it_and_a_gang_in_one_leaf_is_better_off() -> None:
     gangs = [job(f"g{number}", at=number, seconds=100, pods=2, gpus=8) for number in range(4)]
     over = network_of(case.nodes, SchedulerConfig(), (), Assumed(0.5, 100, 4.0))
     ours, theirs = (slowdowns(run(policy, case, gangs), over, Assumed(0.5, 100, 4.0)) for policy in ("topo", "random"))
-    assert [one.factor for one in ours] == [1.0] * 4
-    assert sum(one.factor for one in theirs) > 4.0
+    assert [slowdown.factor for slowdown in ours] == [1.0] * 4
+    assert sum(slowdown.factor for slowdown in theirs) > 4.0
 
 
 @settings(max_examples=200, deadline=None)
@@ -142,25 +146,25 @@ def test_a_run_tells_of_it_and_a_gang_in_one_leaf_is_better_off() -> None:
     )
 )
 def test_the_same_as_working_every_second_out_anew(gangs: list[tuple[int, int, tuple[int, ...]]]) -> None:
-    told = [(float(begin), float(begin + length), nodes) for begin, length, nodes in gangs]
+    runs = [(float(begin), float(begin + length), nodes) for begin, length, nodes in gangs]
     over = network()
-    expected = [0.0] * len(told)
+    expected = [0.0] * len(runs)
     for second in range(40):
-        running = [number for number, (begin, end, _) in enumerate(told) if begin <= second < end]
+        running = [number for number, (begin, end, _) in enumerate(runs) if begin <= second < end]
         crossing: dict[int, int] = {}
         links = {
             number: [
                 link
-                for link in {link for node in told[number][2] for link in over.above[node]}
-                if any(link not in over.above[node] for node in told[number][2])
+                for link in {link for node in runs[number][2] for link in over.above[node]}
+                if any(link not in over.above[node] for node in runs[number][2])
             ]
             for number in running
         }
-        for some in links.values():
-            for link in some:
+        for path in links.values():
+            for link in path:
                 crossing[link] = crossing.get(link, 0) + 1
         for number in running:
             rate = min((over.capacity[link] / crossing[link] for link in links[number]), default=100.0)
-            expected[number] += slowed(rate / 100, 8 * len(told[number][2]))
-    found = slowdowns(ran(*told), over, HALF)
-    assert [one.factor * one.seconds for one in found] == pytest.approx(expected)
+            expected[number] += slowed(rate / 100, 8 * len(runs[number][2]))
+    measured = slowdowns(ran(*runs), over, HALF)
+    assert [slowdown.factor * slowdown.seconds for slowdown in measured] == pytest.approx(expected)

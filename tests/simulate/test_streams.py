@@ -47,11 +47,11 @@ def test_every_gang_lies_in_as_few_leaves_as_could_hold_it(leaves: list[int], sp
     case, gangs = _gangs(shape, sizes)
     history = run("topo", case, gangs)
     for number, size in enumerate(sizes):
-        found, least = spanned(history, f"g{number}"), fewest(shape, size)
+        occupied, least = spanned(history, f"g{number}"), fewest(shape, size)
         # One after the other on an empty cluster: each has what the empty cluster could give it.
-        assert len(found) == least, (shape, sizes, found)
+        assert len(occupied) == least, (shape, sizes, occupied)
         if least and _in_one_spine(shape, size):
-            assert len({leaf.split("/")[0] for leaf in found}) == 1
+            assert len({leaf.split("/")[0] for leaf in occupied}) == 1
 
 
 def _gangs(shape: dict[str, int], sizes: Sequence[int]) -> tuple[ClusterCase, list[Arrival]]:
@@ -71,13 +71,13 @@ def test_on_the_real_fabric_ours_crosses_fewer_leaves_than_all_others() -> None:
     folder = data_folder()
     case = streams.Case("muri/trace2.csv", 1.1, 8, 150)
     policies = ("topo", "greedy", "rack", "best-fit", "random")
-    found = {row.policy: row for row in streams.rows(folder, case, policies, (42,))}
-    (told,) = streams.verdicts(list(found.values()))
-    assert told.startswith("topo, seed 42: from 64 GPUs on (")
-    ours = found.pop("topo").run
-    assert found.pop("greedy").run.span == ours.span, "nothing waits in so short a stream"
+    by_policy = {row.policy: row for row in streams.rows(folder, case, policies, (42,))}
+    (verdict,) = streams.verdicts(list(by_policy.values()))
+    assert verdict.startswith("topo, seed 42: from 64 GPUs on (")
+    ours = by_policy.pop("topo").run
+    assert by_policy.pop("greedy").run.span == ours.span, "nothing waits in so short a stream"
     assert ours.span.gangs and ours.span.leaves_mean is not None and ours.slowdown is not None
-    for row in found.values():
+    for row in by_policy.values():
         assert row.run.span.leaves_mean is not None and row.run.slowdown is not None
         assert ours.span.leaves_mean < row.run.span.leaves_mean
         assert ours.span.crossing_leaf <= row.run.span.crossing_leaf
@@ -104,14 +104,16 @@ def test_large_jobs_are_those_from_so_many_gpus_on_and_one_that_never_runs_waits
 
 
 def test_waits_are_told_beside_those_on_a_pool_of_as_many_gpus() -> None:
-    one = cluster({"s/l": 2})
+    cluster_case = cluster({"s/l": 2})
     arrivals = [
         job("a", seconds=7200.0, gpus=8),
         job("b", pods=2, seconds=3600.0, gpus=8),
         job("c", seconds=3600.0, gpus=8),
     ]
-    told = list(streams.on_a_pool(streams.Case("x", 1.0, 1, 3, warm_up=0.0), one, WorkloadCase("x", tuple(arrivals))))
-    assert told == [
+    lines = list(
+        streams.on_a_pool(streams.Case("x", 1.0, 1, 3, warm_up=0.0), cluster_case, WorkloadCase("x", tuple(arrivals)))
+    )
+    assert lines == [
         "a pool of as many GPUs, oldest first: wait p99 of large 2.0 h, of all 2.0 h",
         "a pool of as many GPUs, largest first: wait p99 of large 0.0 h, of all 1.0 h",
         "a pool without any but large: 0.0 h",
@@ -130,8 +132,12 @@ def test_large_jobs_may_have_the_higher_priority() -> None:
     folder = data_folder()
     for first in (False, True):
         _, workload = streams.Case("muri/trace2.csv", 1.1, 8, 30, leaves=16, large_first=first).read(folder)
-        found = {(arrival_milli(one) >= 64_000, pod.spec.priority) for one in workload.arrivals for pod in one.pods}
-        assert len(found) == 2 and (((True, 1) in found) is first)
+        priorities = {
+            (arrival_milli(arrival) >= 64_000, pod.spec.priority)
+            for arrival in workload.arrivals
+            for pod in arrival.pods
+        }
+        assert len(priorities) == 2 and (((True, 1) in priorities) is first)
 
 
 def test_a_part_of_the_fabric_has_whole_leaves_only() -> None:
@@ -151,9 +157,9 @@ def test_after_the_warm_up_only_those_count_that_came_later() -> None:
     early = [job(f"e{number}", seconds=100.0, gpus=8) for number in range(3)]
     late = [job("l", at=200.0, seconds=50.0, gpus=8), job("m", at=400.0, seconds=50.0, pods=2, gpus=8)]
     history = run("topo", cluster({"s/l": 2}), [*early, *late])
-    found = streams.steady(history, 16, 0.25)
+    steady = streams.steady(history, 16, 0.25)
     # On two nodes: the third of the first until 200 s, the late one until 250 s.
-    assert found.utilisation == pytest.approx(100 * (100 + 50) / (2 * 300), abs=1e-3)
-    assert [(one.gpus, one.workloads) for one in found.wait] == [("all", 2), ("5-8", 1), ("9-16", 1)]
-    assert found.large == (0.0, 0.0, 0.0)
-    assert found.share == pytest.approx(2 / 3)
+    assert steady.utilisation == pytest.approx(100 * (100 + 50) / (2 * 300), abs=1e-3)
+    assert [(wait.gpus, wait.workloads) for wait in steady.wait] == [("all", 2), ("5-8", 1), ("9-16", 1)]
+    assert steady.large == (0.0, 0.0, 0.0)
+    assert steady.share == pytest.approx(2 / 3)

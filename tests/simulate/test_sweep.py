@@ -37,45 +37,45 @@ def alone() -> list[Done]:
 @pytest.mark.slow
 class TestProcesses:
     def test_results_are_those_of_one_process(self, alone: list[Done]) -> None:
-        found = dict(sweep(tasks(1, 2), workers=2))
-        assert sorted(found) == [0, 1, 2, 3]
-        for at, one in enumerate(alone):
-            done = found[at]
+        results = dict(sweep(tasks(1, 2), workers=2))
+        assert sorted(results) == [0, 1, 2, 3]
+        for at, expected in enumerate(alone):
+            done = results[at]
             assert isinstance(done, Done)
-            assert told(done) == told(one)
+            assert told(done) == told(expected)
 
     def test_a_cluster_by_its_address_and_a_worker_that_is_killed(self, alone: list[Done]) -> None:
         with cluster() as (client, address):
-            found: dict[int, Done | LostTask] = {}
+            results: dict[int, Done | LostTask] = {}
             for at, done in sweep(tasks(1, 2), address=address):
-                if not found:  # one is done: kill the worker that is at another one
+                if not results:  # one is done: kill the worker that is at another one
                     kill_one(client)
-                found[at] = done
-        for at, one in enumerate(alone):
-            done = found[at]
+                results[at] = done
+        for at, expected in enumerate(alone):
+            done = results[at]
             assert isinstance(done, Done)
-            assert told(done) == told(one)
+            assert told(done) == told(expected)
 
     def test_a_task_that_kills_its_workers_is_lost_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sweeping, "carry_out", deadly)
         first, last = tasks(1, 2)[0], replace(tasks(1)[0], seed=666)
-        found = dict(sweep([first, last], workers=2))
-        assert isinstance(found[0], Done)
-        assert isinstance(found[1], LostTask)
-        assert "died while they ran it" in found[1].reason
-        assert found[1].task.seed == 666
+        results = dict(sweep([first, last], workers=2))
+        assert isinstance(results[0], Done)
+        assert isinstance(results[1], LostTask)
+        assert "died while they ran it" in results[1].reason
+        assert results[1].task.seed == 666
 
     def test_what_is_not_done_when_the_scheduler_goes_away_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sweeping, "carry_out", stuck)
         with cluster() as (client, address):
-            found: dict[int, Done | LostTask] = {}
+            results: dict[int, Done | LostTask] = {}
             for at, done in sweep([tasks(1)[0], replace(tasks(1)[0], seed=666)], address=address):
-                if not found:
+                if not results:
                     client.shutdown()
-                found[at] = done
-        assert isinstance(found[0], Done)
-        assert isinstance(found[1], LostTask)
-        assert "the Dask scheduler stopped" in found[1].reason
+                results[at] = done
+        assert isinstance(results[0], Done)
+        assert isinstance(results[1], LostTask)
+        assert "the Dask scheduler stopped" in results[1].reason
 
     def test_workers_do_not_hear_ctrl_c(self) -> None:
         with sweeping._client(1, "") as client:

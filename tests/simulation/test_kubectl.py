@@ -95,9 +95,9 @@ async def test_apply_get_and_delete(kubectl: Run, server: EmbeddedAPIServer) -> 
 
 async def test_a_kind_that_is_not_served_is_told_as_by_a_real_server(kubectl: Run) -> None:
     group = manifest("scheduling.x-k8s.io/v1alpha1", "PodGroup", {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
-    told = await kubectl("apply", "-f", "-", stdin=group, code=1)
-    assert 'no matches for kind "PodGroup" in version "scheduling.x-k8s.io/v1alpha1"' in told
-    assert "ensure CRDs are installed first" in told
+    output = await kubectl("apply", "-f", "-", stdin=group, code=1)
+    assert 'no matches for kind "PodGroup" in version "scheduling.x-k8s.io/v1alpha1"' in output
+    assert "ensure CRDs are installed first" in output
 
 
 async def test_wait_label_annotate_patch_and_scale(kubectl: Run, server: EmbeddedAPIServer) -> None:

@@ -33,10 +33,10 @@ async def test_a_kubeconfig_is_for_its_owner_only(tmp_path: Path) -> None:
 
 async def test_two_servers_and_one_store() -> None:
     store = Store()
-    async with EmbeddedAPIServer(store) as one, EmbeddedAPIServer(store) as other:
-        assert one.url != other.url
+    async with EmbeddedAPIServer(store) as first, EmbeddedAPIServer(store) as other:
+        assert first.url != other.url
         store.create("configmaps", {"metadata": {"name": "a"}})
-        for server in (one, other):
+        for server in (first, other):
             assert await _code(server, "/api/v1/namespaces/default/configmaps/a") == 200
 
 

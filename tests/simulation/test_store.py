@@ -62,9 +62,9 @@ def test_a_page_is_of_its_revision_whatever_happened_since(store: Store) -> None
     assert (page.revision, page.remaining) == (then, 1)
     assert page.records[1]["metadata"].get("labels") is None
     store.compact()
-    with pytest.raises(StatusError) as gone:
+    with pytest.raises(StatusError) as error:
         store.page("configmaps", revision=then)
-    assert gone.value.code == 410
+    assert error.value.code == 410
 
 
 async def test_a_watcher_that_is_too_slow_is_told_so() -> None:
@@ -74,9 +74,9 @@ async def test_a_watcher_that_is_too_slow_is_told_so() -> None:
     assert len(watch.pending()) == 1
     for number in range(7):
         _label(store, "a", str(number))
-    with pytest.raises(StatusError) as gone:
+    with pytest.raises(StatusError) as error:
         watch.pending()
-    assert gone.value.code == 410
+    assert error.value.code == 410
     with pytest.raises(StatusError):
         store.watch("configmaps", since=2)
     late = store.watch("configmaps", since=store.revision - 2)

@@ -32,8 +32,8 @@ def volume(name: str, of: str, size: str = "1Gi", **spec: Any) -> Json:
 
 def state(cluster: Cluster, name: str) -> tuple[str, str]:
     """Phase and volume of a claim."""
-    found = cluster.store.get("persistentvolumeclaims", name, "default")
-    return found["status"]["phase"], found["spec"].get("volumeName", "")
+    volume_claim = cluster.store.get("persistentvolumeclaims", name, "default")
+    return volume_claim["status"]["phase"], volume_claim["spec"].get("volumeName", "")
 
 
 def phase(cluster: Cluster, name: str) -> str:
@@ -70,9 +70,9 @@ async def test_a_volume_is_made_where_the_chosen_node_can_use_it_and_goes_with_i
     cluster.store.create("persistentvolumeclaims", claim("data", "disk", "5Gi"))
     await cluster.settle()
     assert state(cluster, "data") == ("Pending", "")
-    told = {SELECTED_NODE: "node-z"}
+    annotations = {SELECTED_NODE: "node-z"}
     cluster.store.modify(
-        "persistentvolumeclaims", "data", "default", lambda obj: changed(obj, "metadata", annotations=told)
+        "persistentvolumeclaims", "data", "default", lambda obj: changed(obj, "metadata", annotations=annotations)
     )
     await cluster.settle()
     bound, name = state(cluster, "data")
@@ -113,8 +113,8 @@ async def test_ephemeral_volumes_have_claims_that_go_with_their_pod(cluster: Clu
     volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]
     made = cluster.store.create("pods", pod("p", volumes=volumes))
     await cluster.settle()
-    found = cluster.store.get("persistentvolumeclaims", "p-scratch", "default")
-    assert found["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    volume_claim = cluster.store.get("persistentvolumeclaims", "p-scratch", "default")
+    assert volume_claim["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
     cluster.store.delete("pods", "p", "default")
     await cluster.settle()
     assert cluster.store.find("persistentvolumeclaims", "p-scratch", "default") is None

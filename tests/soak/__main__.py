@@ -22,12 +22,12 @@ def main() -> int:
     def tell(text: str) -> None:
         print(f"{time.perf_counter() - began:7.0f} s {text}", flush=True)
 
-    found = run(given.events, given.pods, given.every, tell)
-    print("what happened: " + ", ".join(f"{count} {what}" for what, count in found.begun.items()))
-    wrong = verdict(found, given.events)
+    result = run(given.events, given.pods, given.every, tell)
+    print("what happened: " + ", ".join(f"{count} {what}" for what, count in result.begun.items()))
+    wrong = verdict(result, given.events)
     print("\n".join(wrong) if wrong else "nothing grows, and nothing is left")
     if given.write:
-        keep("soak", "; ".join(wrong) or "nothing grew", figures(found))
+        keep("soak", "; ".join(wrong) or "nothing grew", figures(result))
     return 1 if wrong else 0
 
 

@@ -18,42 +18,42 @@ def census(root: object) -> Counter[str]:
 
     Tables within tables count together: ``daemon.term.engine.workloads._workloads[].members``.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     seen: set[int] = set()
     left: deque[tuple[str, object]] = deque([("daemon", root)])
     while left:
-        path, one = left.popleft()
-        if id(one) in seen:
+        path, holder = left.popleft()
+        if id(holder) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, np.ndarray):
-            found[path] += one.size
-        elif isinstance(one, _TABLES):
+        seen.add(id(holder))
+        if isinstance(holder, np.ndarray):
+            counts[path] += holder.size
+        elif isinstance(holder, _TABLES):
             # A tuple is as long as it was made; what fields of objects are, neither.
-            if not isinstance(one, tuple):
-                found[path] += len(one)
-            inside = one.values() if isinstance(one, dict) else one
+            if not isinstance(holder, tuple):
+                counts[path] += len(holder)
+            inside = holder.values() if isinstance(holder, dict) else holder
             left += [(f"{path}[]", item) for item in inside if _holds(item)]
-            if isinstance(one, dict):
-                left += [(f"{path}<>", key) for key in one if _holds(key)]
+            if isinstance(holder, dict):
+                left += [(f"{path}<>", key) for key in holder if _holds(key)]
         else:
-            left += [(f"{path}.{name}", value) for name, value in _fields(one) if _holds(value)]
-    return found
+            left += [(f"{path}.{name}", value) for name, value in _fields(holder) if _holds(value)]
+    return counts
 
 
 def caches() -> Counter[str]:
     """Return how many entries the tables of our modules have, and the caches that have no end of their own."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, module in list(sys.modules.items()):
         if not name.startswith(OURS) or name.startswith(NOT_OURS):
             continue
         for key, value in vars(module).items():
             if isinstance(value, _lru_cache_wrapper):
                 if value.cache_info().maxsize is None:
-                    found[f"{name}.{key}()"] = value.cache_info().currsize
+                    counts[f"{name}.{key}()"] = value.cache_info().currsize
             elif isinstance(value, dict | list | set | deque) and not key.startswith("__"):
-                found[f"{name}.{key}"] = len(value)
-    return found
+                counts[f"{name}.{key}"] = len(value)
+    return counts
 
 
 def _holds(value: object) -> bool:
@@ -69,13 +69,13 @@ def _is_ours(value: object) -> bool:
     return module.startswith(OURS) and not module.startswith(NOT_OURS)
 
 
-def _fields(one: object) -> Iterator[tuple[str, Any]]:
-    yield from getattr(one, "__dict__", {}).items()
-    for cls in type(one).__mro__:
+def _fields(holder: object) -> Iterator[tuple[str, Any]]:
+    yield from getattr(holder, "__dict__", {}).items()
+    for cls in type(holder).__mro__:
         slots = cls.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             attribute = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
-            if hasattr(one, attribute):
-                yield name, getattr(one, attribute)
-    for name in getattr(type(one), "__struct_fields__", ()):
-        yield name, getattr(one, name)
+            if hasattr(holder, attribute):
+                yield name, getattr(holder, attribute)
+    for name in getattr(type(holder), "__struct_fields__", ()):
+        yield name, getattr(holder, name)

@@ -133,7 +133,10 @@ class Churn:
             for record in store.list("events.events.k8s.io"):
                 store.remove(store.kind("events.events.k8s.io"), record)
             now = self.world.loop.time()
-            due, self._over = [one for one in self._over if one[0] <= now], [one for one in self._over if one[0] > now]
+            due, self._over = (
+                [entry for entry in self._over if entry[0] <= now],
+                [entry for entry in self._over if entry[0] > now],
+            )
             for _, table, name in dict.fromkeys(due):
                 if store.find(table, name, "default") is not None:
                     store.delete(table, name, "default", DeleteOptions(propagation="Background"))

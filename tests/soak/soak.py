@@ -58,22 +58,22 @@ class Soak:
 
     def leaks(self, events: int) -> list[str]:
         """Return the tables that grow without an end, with their sizes."""
-        early = [one.tables for one in self.samples if WARM * events <= one.events <= MIDDLE * events]
-        late = [one.tables for one in self.samples if one.events >= LATE * events]
+        early = [reading.tables for reading in self.samples if WARM * events <= reading.events <= MIDDLE * events]
+        late = [reading.tables for reading in self.samples if reading.events >= LATE * events]
         names = {name for tables in late for name in tables}
-        found = []
+        leaking = []
         for name in sorted(names):
-            most = max(tables.get(name, 0) for tables in early)
+            highest = max(tables.get(name, 0) for tables in early)
             least = min(tables.get(name, 0) for tables in late)
             bounded = any(part in name and least <= full for part, full in BOUNDED.items())
-            if least > GROWTH * most + MARGIN and not bounded:
-                found.append(f"{name}: at most {most} before, at least {least} at the end")
-        return found
+            if least > GROWTH * highest + MARGIN and not bounded:
+                leaking.append(f"{name}: at most {highest} before, at least {least} at the end")
+        return leaking
 
     def rss(self, events: int) -> tuple[int, int]:
         """Return the most memory in the third after the warm-up, and the least in the last quarter, in bytes."""
-        early = [one.rss for one in self.samples if WARM * events <= one.events <= MIDDLE * events]
-        late = [one.rss for one in self.samples if one.events >= LATE * events]
+        early = [reading.rss for reading in self.samples if WARM * events <= reading.events <= MIDDLE * events]
+        late = [reading.rss for reading in self.samples if reading.events >= LATE * events]
         return max(early), min(late)
 
 
@@ -99,7 +99,7 @@ def held(process: Process) -> dict[str, int]:
 
 async def soak(events: int, pods: int, every: int, tell: Callable[[str], None]) -> Soak:
     """Let a daemon live through so many events in a cluster of so many pods, then let all end."""
-    found = Soak()
+    result = Soak()
     async with cluster(fabric(pods), window=2_000) as world:
         world.server.requests = deque(maxlen=1_000)
         limits = {"per_hour": 100_000, "per_namespace": 1_000}
@@ -116,12 +116,12 @@ async def soak(events: int, pods: int, every: int, tell: Callable[[str], None]) 
                 await world.run(1.0)
                 if working.done():
                     working.result()
-            found.samples.append(sample(world, process, churn))
-            tell(line(found.samples[-1], held(process), len(world.loop.tasks_of(process.name)), churn))
+            result.samples.append(sample(world, process, churn))
+            tell(line(result.samples[-1], held(process), len(world.loop.tasks_of(process.name)), churn))
         working.cancel()
-        found.begun = dict(churn.begun)
-        found.left = await _rest(world, process, quiet)
-    return found
+        result.begun = dict(churn.begun)
+        result.left = await _rest(world, process, quiet)
+    return result
 
 
 async def _rest(world: World, process: Process, quiet: int) -> dict[str, int]:
@@ -171,21 +171,21 @@ def run(events: int, pods: int, every: int, tell: Callable[[str], None] = lambda
         loop.close()
 
 
-def verdict(found: Soak, events: int) -> Sequence[str]:
+def verdict(result: Soak, events: int) -> Sequence[str]:
     """Return what is wrong: tables that leak, memory that grows, things that were never given back."""
-    early, late = found.rss(events)
-    wrong = found.leaks(events)
+    early, late = result.rss(events)
+    wrong = result.leaks(events)
     if late > RSS_GROWTH * early:
         wrong.append(f"memory: at most {early >> 20} MiB before, at least {late >> 20} MiB at the end")
-    wrong += [f"still there when all is over: {what} {count}" for what, count in found.left.items()]
+    wrong += [f"still there when all is over: {what} {count}" for what, count in result.left.items()]
     return wrong
 
 
-def figures(found: Soak) -> dict[str, Any]:
+def figures(result: Soak) -> dict[str, Any]:
     """Return what is kept of a soak: what happened, and its memory early, late, and where it is that of the end."""
-    begun, last = found.begun, found.samples[-1]
-    end = next(one for one in found.samples if one.rss >> 20 >= last.rss >> 20)
-    shown = [found.samples[int(share * len(found.samples))] for share in (0.2, 0.6)]
+    begun, last = result.begun, result.samples[-1]
+    end = next(reading for reading in result.samples if reading.rss >> 20 >= last.rss >> 20)
+    shown = [result.samples[int(share * len(result.samples))] for share in (0.2, 0.6)]
     return {
         "changes": last.events,
         "gangs": begun.get("gangs", 0),
@@ -194,6 +194,7 @@ def figures(found: Soak) -> dict[str, Any]:
         "moves": begun.get("moves asked for", 0),
         "broken_watches": begun.get("watches that broke", 0),
         "memory": [
-            {"mib": one.rss >> 20, "after_percent": round(100 * one.events / last.events)} for one in (*shown, end)
+            {"mib": reading.rss >> 20, "after_percent": round(100 * reading.events / last.events)}
+            for reading in (*shown, end)
         ],
     }

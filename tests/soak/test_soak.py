@@ -7,10 +7,10 @@ from .soak import Sample, Soak, run
 
 @pytest.mark.timeout(900)
 def test_twenty_thousand_events_leave_nothing_behind() -> None:
-    found = run(20_000, 600, 1_000)
-    assert not found.left
-    assert not found.leaks(20_000)
-    assert found.begun["nodes that failed"] > 5 and found.begun["moves asked for"] > 2
+    result = run(20_000, 600, 1_000)
+    assert not result.left
+    assert not result.leaks(20_000)
+    assert result.begun["nodes that failed"] > 5 and result.begun["moves asked for"] > 2
 
 
 def test_a_table_that_grows_is_found_and_one_that_swings_is_not() -> None:

@@ -21,7 +21,7 @@ FILLS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run. ``times`` the GPUs of the trace; ``most`` jobs, the first of the stream, 0 for all.
+    """One run. ``times`` the GPUs of the trace; ``job_limit`` jobs, the first of the stream, 0 for all.
 
     ``part``: on so few hosts that they must queue. Elsewhere they come one time after the other, until all together
     have asked for so many times the GPUs there are.
@@ -30,15 +30,15 @@ class Case:
     stream: str
     load: float
     times: int
-    told: Told
+    estimates: Told
     part: bool = False
     priorities: bool = False
-    most: int = 0
+    job_limit: int = 0
 
     def __str__(self) -> str:
         where = "part" if self.part else "whole"
         ranks = ", with priorities" if self.priorities else ""
-        return f"{self.stream:20} x{self.times} load {self.load:4} on the {where:5} told {self.told:5}{ranks}"
+        return f"{self.stream:20} x{self.times} load {self.load:4} on the {where:5} told {self.estimates:5}{ranks}"
 
 
 def prove(data: Path, case: Case) -> tuple[Case, Outcome, int, float]:
@@ -47,7 +47,7 @@ def prove(data: Path, case: Case) -> tuple[Case, Outcome, int, float]:
     Where nobody waits on the whole fabric, it is run on a part.
     """
     began = time.perf_counter()
-    options = f"gangs={case.times}" + (f",jobs={case.most}" if case.most else "")
+    options = f"gangs={case.times}" + (f",jobs={case.job_limit}" if case.job_limit else "")
     nodes, jobs = hosts(data), read(data, case.stream, options=options)
     asked, largest = (of(job.gpus for job in jobs) // GPUS for of in (sum, max))
     if case.part:
@@ -56,27 +56,27 @@ def prove(data: Path, case: Case) -> tuple[Case, Outcome, int, float]:
     elif FILLS * len(nodes) > asked:
         options += f",repeat={-(-FILLS * len(nodes) // asked)}"
     jobs = read(data, case.stream, nodes, f"{options},load={case.load}")
-    outcome = Proof(nodes, jobs, case.told, priorities=case.priorities).run()
+    outcome = Proof(nodes, jobs, case.estimates, priorities=case.priorities).run()
     if not outcome.waited and not case.part:
         return prove(data, replace(case, part=True))
     return case, outcome, len(nodes), time.perf_counter() - began
 
 
 def cases(
-    streams: list[str], loads: list[float], sizes: list[int], told: list[Told], most: int, whole: bool
+    streams: list[str], loads: list[float], sizes: list[int], estimates: list[Told], job_limit: int, whole: bool
 ) -> Iterator[Case]:
     """Return every stream at all loads and sizes, where it queues.
 
     As they are, the jobs of a stream ask for fewer GPUs in all than the fabric has, however fast they come: they come
     to a part of it, and with ``whole`` again and again to all of it.
     """
-    for load, times, says, stream in product(loads, sizes, told, streams):
+    for load, times, says, stream in product(loads, sizes, estimates, streams):
         part = times == 1
-        yield Case(stream, load, times, says, part, most=most)
+        yield Case(stream, load, times, says, part, job_limit=job_limit)
         if stream.startswith("muri/") and says == "exact":
-            yield Case(stream, load, times, says, part, priorities=True, most=most)
+            yield Case(stream, load, times, says, part, priorities=True, job_limit=job_limit)
         if part and says == "exact" and whole:
-            yield Case(stream, load, times, says, most=most)
+            yield Case(stream, load, times, says, job_limit=job_limit)
 
 
 TOLD: Final = {"exact": "correct", "wrong": "wrong", "learned": "learned", "not": "none"}
@@ -86,20 +86,22 @@ Done = tuple[Case, Outcome, int, float]
 def figures(ended: list[Done]) -> dict[str, Any]:
     """Return what is kept of all cases: a row for each kind of run lengths and each size."""
     rows = []
-    for told, times in product(TOLD, sorted({case.times for case, *_ in ended})):
-        some = [one for one in ended if one[0].told == told and one[0].times == times]
-        if some:
-            outcomes = [outcome for _, outcome, _, _ in some]
+    for estimates, times in product(TOLD, sorted({case.times for case, *_ in ended})):
+        group = [entry for entry in ended if entry[0].estimates == estimates and entry[0].times == times]
+        if group:
+            outcomes = [outcome for _, outcome, _, _ in group]
+            limit = group[0][0].job_limit
+            extent = f"{limit} jobs" if limit else "whole streams"
             rows.append(
                 {
-                    "told": f"{TOLD[told]}, {f'{some[0][0].most} jobs' if some[0][0].most else 'whole streams'}",
+                    "told": f"{TOLD[estimates]}, {extent}",
                     "gpus": "as they are" if times == 1 else f"times {times}",
-                    "nodes": _nodes([count for _, _, count, _ in some], part=times == 1),
-                    "cases": len(some),
-                    "jobs": sum(one.jobs for one in outcomes),
-                    "waited": sum(one.waited for one in outcomes),
-                    "most_at_once": max(one.most for one in outcomes),
-                    "longest_h": round(max(one.longest_wait for one in outcomes) / 3600),
+                    "nodes": _nodes([count for _, _, count, _ in group], part=times == 1),
+                    "cases": len(group),
+                    "jobs": sum(outcome.jobs for outcome in outcomes),
+                    "waited": sum(outcome.waited for outcome in outcomes),
+                    "most_at_once": max(outcome.most_waiting for outcome in outcomes),
+                    "longest_h": round(max(outcome.longest_wait for outcome in outcomes) / 3600),
                 }
             )
     return {"groups": rows, "pending_at_least": min(outcome.waited for _, outcome, _, _ in ended)}
@@ -150,7 +152,7 @@ def main() -> int:
             empty += not outcome.waited
             print(
                 f"{case}: {count:3} hosts, {outcome.jobs} jobs, {outcome.waited} waited,"
-                f" {outcome.most} at once,"
+                f" {outcome.most_waiting} at once,"
                 f" {hours(outcome.wait / max(1, outcome.waited))} on average, {hours(outcome.longest_wait)} at most;"
                 f" {outcome.held} held (moved {outcome.moves} times at most), {100 * outcome.utilisation:.0f} % used;"
                 f" headed {outcome.slowest / outcome.longest:.2f} longest runs, promise + {outcome.late:.0f} s;"

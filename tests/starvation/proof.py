@@ -55,7 +55,7 @@ class Outcome:
     wait: float = 0.0
     """What all of them waited together."""
     longest_wait: float = 0.0
-    most: int = 0
+    most_waiting: int = 0
     """How many waited at once."""
     held: int = 0
     moves: int = 0
@@ -70,7 +70,7 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-def bound(told: Told, longest: float) -> float:
+def bound(estimates: Told, longest: float) -> float:
     """Return within how many seconds who heads its priority starts, if no job runs longer than so many seconds.
 
     Where run lengths are kept, all that runs when nodes are held has ended after one longest run, and nobody else is
@@ -78,19 +78,19 @@ def bound(told: Told, longest: float) -> float:
     it was promised by, the longest that anybody says, and the last of these ends after a longest run. Each place is
     left only if twice as much is gained as by leaving the last one: `Reserving`.
     """
-    if told == "exact":
+    if estimates == "exact":
         return AFTER + LOOK + longest
-    return BLIND + LOOK + places(told, longest) * (_says(told, longest) + longest)
+    return BLIND + LOOK + places(estimates, longest) * (_says(estimates, longest) + longest)
 
 
-def places(told: Told, longest: float) -> float:
+def places(estimates: Told, longest: float) -> float:
     """Return at how many places nodes may be held for one workload, as those of higher priority take none of them."""
-    return 2 + max(0.0, log2((_says(told, longest) + longest) / MIN_REMAINING_SECONDS))
+    return 2 + max(0.0, log2((_says(estimates, longest) + longest) / MIN_REMAINING_SECONDS))
 
 
-def _says(told: Told, longest: float) -> float:
+def _says(estimates: Told, longest: float) -> float:
     """Return the longest run that is expected of anybody, in seconds."""
-    return longest * {"exact": 1.0, "wrong": max(WRONG), "learned": 1.0, "not": 0.0}[told]
+    return longest * {"exact": 1.0, "wrong": max(WRONG), "learned": 1.0, "not": 0.0}[estimates]
 
 
 class Proof:
@@ -100,13 +100,13 @@ class Proof:
         self,
         nodes: Sequence[Node],
         jobs: Sequence[Job],
-        told: Told,
+        estimates: Told,
         *,
         priorities: bool = False,
         reserving: bool = True,
     ) -> None:
         """``priorities``: whether those of the jobs count; only the highest is held to what was promised then."""
-        self._jobs, self._told = jobs, told
+        self._jobs, self._estimates = jobs, estimates
         self._priority = [job.priority if priorities else 0 for job in jobs]
         spec = f"{{preemption: {{enabled: false}}, reservation: {{enabled: {str(reserving).lower()}}}}}"
         self._stream = Stream(nodes, configured(spec), self._look)
@@ -121,7 +121,7 @@ class Proof:
         self._headed: dict[int, float] = {}
         self._open = set(range(len(jobs)))
         self._out = Outcome(len(jobs), longest=max(job.seconds for job in jobs))
-        self._bound = bound(told, self._out.longest)
+        self._bound = bound(estimates, self._out.longest)
 
     def run(self) -> Outcome:
         """Let everything happen; return what came of it."""
@@ -139,13 +139,13 @@ class Proof:
         # Letters only, so that none is taken for another run of the same.
         name = "job-" + "".join(chr(ord("a") + int(digit)) for digit in str(number))
         pods = gang(job.members, name=name, gpus=job.each) if job.members > 1 else [make_pod(name, gpus=job.gpus)]
-        factor = dice.choice(WRONG) if self._told == "wrong" else 1.0
+        factor = dice.choice(WRONG) if self._estimates == "wrong" else 1.0
         for pod in pods:
             pod.metadata.creation_timestamp, pod.spec.restart_policy = timestamp(job.at), "Never"
             pod.spec.priority = self._priority[number]
-            if self._told == "learned":
+            if self._estimates == "learned":
                 pod.spec.containers[0].image = "train"  # alike are those of as many pods and GPUs
-            elif self._told != "not":
+            elif self._estimates != "not":
                 seconds = max(1, round(job.seconds * factor))
                 pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{seconds}s"
         return Run(pods, job.at, job.seconds, job.each)
@@ -153,12 +153,12 @@ class Proof:
     # ------------------------------------------------------------ watching
 
     def _look(self, stream: Stream) -> None:
-        for one in stream.driver.engine.reserving.holds:
-            self._see(self._number_of(one.workload), one)
+        for reservation in stream.driver.engine.reserving.holds:
+            self._see(self._number_of(reservation.workload), reservation)
         for number in [number for run in stream.begun for number in [self._number[run.pods[0].metadata.uid]]]:
             self._judge(number)
         stream.begun.clear()
-        self._out.most = max(self._out.most, len(stream.driver.engine.queue))
+        self._out.most_waiting = max(self._out.most_waiting, len(stream.driver.engine.queue))
         for line in self._lines.values():
             while line and line[0] not in self._open:
                 line.popleft()
@@ -166,20 +166,20 @@ class Proof:
                 self._headed.setdefault(line[0], stream.now)
 
     def _number_of(self, workload: str) -> int:
-        found = self._stream.driver.engine.workloads.get(workload)
-        assert found is not None
-        return self._number[next(iter(found.members))]
+        entry = self._stream.driver.engine.workloads.get(workload)
+        assert entry is not None
+        return self._number[next(iter(entry.members))]
 
-    def _see(self, number: int, one: Reservation) -> None:
-        known, nodes = self._held.get(number), frozenset(one.nodes)
+    def _see(self, number: int, reservation: Reservation) -> None:
+        known, nodes = self._held.get(number), frozenset(reservation.nodes)
         if known is None:
-            first = one.latest if one.start < inf else inf
-            known = self._held[number] = _Watched(first, one.latest, nodes)
-        elif (known.nodes, known.latest) != (nodes, one.latest):
+            first = reservation.latest if reservation.start < inf else inf
+            known = self._held[number] = _Watched(first, reservation.latest, nodes)
+        elif (known.nodes, known.latest) != (nodes, reservation.latest):
             known.moves += 1
-            known.nodes, known.latest = nodes, one.latest
+            known.nodes, known.latest = nodes, reservation.latest
             known.waits.clear()
-        known.waits.update(one.waits)
+        known.waits.update(reservation.waits)
 
     def _judge(self, number: int) -> None:
         """Check one job that has started."""
@@ -192,7 +192,7 @@ class Proof:
             out.longest_wait = max(out.longest_wait, wait)
         since = started - self._headed.get(number, started)
         out.slowest = max(out.slowest, since)
-        kept = self._told == "exact"
+        kept = self._estimates == "exact"
         who = f"job {number} of {job.gpus} GPUs, started at {started:.0f} s,"
         top = self._priority[number] == max(self._priority)
         if top and since > self._bound + TICK:
@@ -203,7 +203,7 @@ class Proof:
             return
         out.held += 1
         out.moves = max(out.moves, held.moves)
-        if len(self._lines) == 1 and held.moves > places(self._told, out.longest):
+        if len(self._lines) == 1 and held.moves > places(self._estimates, out.longest):
             out.wrong.append(f"{who} was held nodes at {held.moves + 1} places")
         out.late = max(out.late, started - held.first)
         if started > max((held.latest, *map(self._end, held.waits))) + TICK:

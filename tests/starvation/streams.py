@@ -58,8 +58,13 @@ def read(data: Path, name: str, nodes: Sequence[Node] = (), options: str = "") -
     cluster = ClusterCase("part", tuple(nodes)) if nodes else None
     workload = read_workload(f"{path}@{options}" if options else str(path), cluster=cluster)
     return [
-        Job(arrival_milli(one) // WHOLE, one.at, float(max(1, round(one.seconds or 1.0))), one.pods[0].spec.priority)
-        for one in workload.arrivals
+        Job(
+            arrival_milli(arrival) // WHOLE,
+            arrival.at,
+            float(max(1, round(arrival.seconds or 1.0))),
+            arrival.pods[0].spec.priority,
+        )
+        for arrival in workload.arrivals
     ]
 
 

@@ -15,9 +15,9 @@ def endless(hours: float = 4) -> list[Job]:
     return sorted([*small, Job(32, 600.0, 3600.0)], key=lambda job: job.at)
 
 
-@pytest.mark.parametrize("told", ["exact", "wrong", "learned", "not"])
-def test_a_large_job_among_small_ones_without_end_starts(told: Told) -> None:
-    outcome = Proof(fabric({"s1/l1": 4}), endless(), told).run()
+@pytest.mark.parametrize("estimates", ["exact", "wrong", "learned", "not"])
+def test_a_large_job_among_small_ones_without_end_starts(estimates: Told) -> None:
+    outcome = Proof(fabric({"s1/l1": 4}), endless(), estimates).run()
     assert not outcome.wrong
     assert outcome.held
 
@@ -30,13 +30,13 @@ def test_the_proof_sees_it_starve_where_nothing_is_held() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("gavel/2869ce", 1.1, 8, "exact", part=True, most=100),
-        Case("gavel/2869ce", 0.95, 1, "wrong", part=True, most=100),
-        Case("gavel/11cb48", 1.1, 8, "not", part=True, most=200),
-        Case("muri/cluster_trace", 1.1, 8, "not", part=True, most=100),
-        Case("muri/trace2", 0.95, 8, "learned", part=True, most=100),
-        Case("muri/trace1", 1.1, 1, "exact", part=True, priorities=True, most=100),
-        Case("muri/trace2", 1.1, 8, "wrong", part=True, most=100),
+        Case("gavel/2869ce", 1.1, 8, "exact", part=True, job_limit=100),
+        Case("gavel/2869ce", 0.95, 1, "wrong", part=True, job_limit=100),
+        Case("gavel/11cb48", 1.1, 8, "not", part=True, job_limit=200),
+        Case("muri/cluster_trace", 1.1, 8, "not", part=True, job_limit=100),
+        Case("muri/trace2", 0.95, 8, "learned", part=True, job_limit=100),
+        Case("muri/trace1", 1.1, 1, "exact", part=True, priorities=True, job_limit=100),
+        Case("muri/trace2", 1.1, 8, "wrong", part=True, job_limit=100),
     ],
     ids=str,
 )
@@ -50,5 +50,5 @@ def test_all_streams_are_read() -> None:
     folder = data_folder()
     jobs = {name: read(folder, name) for name in names(folder)}
     assert len(jobs) == 9
-    assert sum(len(some) for some in jobs.values()) == 15_321
-    assert all(job.seconds >= 1 and job.gpus >= 1 for some in jobs.values() for job in some)
+    assert sum(len(stream_jobs) for stream_jobs in jobs.values()) == 15_321
+    assert all(job.seconds >= 1 and job.gpus >= 1 for stream_jobs in jobs.values() for job in stream_jobs)

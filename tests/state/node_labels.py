@@ -8,5 +8,5 @@ Labels = dict[str, str]
 def labels_at(path: str) -> Labels:
     """Return the labels of a node at spine/leaf; either may be missing."""
     spine, _, leaf = path.partition("/")
-    told = {"spine": spine, "leaf": leaf}
-    return {PREFIX + level: name for level, name in told.items() if name}
+    domains = {"spine": spine, "leaf": leaf}
+    return {PREFIX + level: name for level, name in domains.items() if name}

@@ -208,7 +208,11 @@ def test_budgets_are_found_as_by_comparing_each(data: st.DataObject) -> None:
     keys, values = st.sampled_from("abc"), st.sampled_from("xyz")
     clause = st.builds(
         Requirement, keys, st.sampled_from(["In", "NotIn", "Exists"]), st.sets(values, min_size=1).map(tuple)
-    ).map(lambda one: Requirement(one.key, one.operator, () if one.operator == "Exists" else one.values))
+    ).map(
+        lambda requirement: Requirement(
+            requirement.key, requirement.operator, () if requirement.operator == "Exists" else requirement.values
+        )
+    )
     drawn = st.builds(LabelSelector, st.just({}), st.lists(clause, max_size=3).map(tuple))
     selectors: list[LabelSelector | None] = list(data.draw(st.lists(drawn)))
     labels = data.draw(st.dictionaries(keys, values))

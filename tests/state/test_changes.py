@@ -26,20 +26,20 @@ def test_no_reader_misses_a_change(steps: list[int | str | tuple[str, int]], kee
             restarted = [True] * 3
         else:
             reader = step[1]
-            told = log.since(positions[reader])
-            if told is not None:
+            reported = log.since(positions[reader])
+            if reported is not None:
                 assert not restarted[reader]
-                assert told.tolist() == sorted(missed[reader]), "each row once, in order"
-                assert str(told.dtype) == "int64"
+                assert reported.tolist() == sorted(missed[reader]), "each row once, in order"
+                assert str(reported.dtype) == "int64"
             positions[reader], missed[reader], restarted[reader] = log.position, set(), False
 
 
 def test_a_reader_that_is_up_to_date_has_nothing_to_do() -> None:
     log = ChangeLog()
     log.append(3)
-    told = log.since(log.position)
-    assert told is not None
-    assert told.tolist() == []
+    rows = log.since(log.position)
+    assert rows is not None
+    assert rows.tolist() == []
 
 
 def test_a_reader_from_before_the_beginning_reads_everything() -> None:
@@ -51,6 +51,6 @@ def test_the_log_does_not_grow_without_end_and_is_not_forgotten_too_soon() -> No
     for row in range(1000):
         log.append(row % 7)
     recent = log.position - 10
-    told = log.since(recent)
-    assert told is not None, "at least as much as is kept can be read"
+    rows = log.since(recent)
+    assert rows is not None, "at least as much as is kept can be read"
     assert log.since(0) is None

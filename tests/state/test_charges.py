@@ -11,6 +11,6 @@ amounts: st.SearchStrategy[Amounts] = st.lists(st.tuples(st.integers(0, 5), st.i
 
 @given(st.lists(st.tuples(st.integers(0, 6), amounts), max_size=12))
 def test_each_resource_of_each_pod_is_an_entry(held: list[tuple[int, Amounts]]) -> None:
-    rows, columns, found = charges_of(held)
+    rows, columns, charged = charges_of(held)
     wanted = [(row, column, amount) for row, of_pod in held for column, amount in of_pod]
-    assert list(zip(rows.tolist(), columns.tolist(), found.tolist(), strict=True)) == wanted
+    assert list(zip(rows.tolist(), columns.tolist(), charged.tolist(), strict=True)) == wanted

@@ -20,9 +20,9 @@ def test_pods_that_ask_for_the_same_are_of_one_class() -> None:
             affinity=requires(term(where("k", "In", "v"))),
         )
 
-    one, other = (pod_class(make_pod("p", spec=spec(order)), AMOUNTS, ("H100",), 100) for order in (1, -1))
-    assert one == other
-    assert hash(one) == hash(other)
+    first, other = (pod_class(make_pod("p", spec=spec(order)), AMOUNTS, ("H100",), 100) for order in (1, -1))
+    assert first == other
+    assert hash(first) == hash(other)
 
 
 def test_what_decides_where_a_pod_may_run_decides_its_class() -> None:

@@ -58,7 +58,7 @@ def test_a_device_of_a_feature_that_is_off_by_default_is_not_allocated(device: J
     assert problem.text.startswith(f"device gpu-1 has {field}")
     assert "it is never allocated; turn the gate off" in problem.text
     (pool,) = gather_pools(inventory_of(*objects).slices_of("n1"), lambda _: [], lambda _: True)
-    assert [found.id[2] for found in pool.devices] == ["gpu-0"]
+    assert [pool_device.id[2] for pool_device in pool.devices] == ["gpu-0"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ holdings = st.lists(
         st.lists(st.integers(0, 5), max_size=2).map(tuple),
     ),
     max_size=8,
-    unique_by=lambda one: one.uid,
+    unique_by=lambda holding: holding.uid,
 )
 
 
@@ -52,14 +52,14 @@ def test_nothing_is_free_twice(held: list[Holding]) -> None:
     assert ((free >= 0) & (free <= WHOLE_GPU)).all()
     assert devices.shared[1] <= GPUS
     assert (free == WHOLE_GPU).sum() + devices.shared[1] <= GPUS
-    shares = sum(one.share for one in held)
-    assert free.sum() >= GPUS * WHOLE_GPU - shares - WHOLE_GPU * sum(one.gpus for one in held)
-    recorded = {at for one in held if one.gpus and _good(one) for at in one.indexes}
+    shares = sum(holding.share for holding in held)
+    assert free.sum() >= GPUS * WHOLE_GPU - shares - WHOLE_GPU * sum(holding.gpus for holding in held)
+    recorded = {at for holding in held if holding.gpus and _good(holding) for at in holding.indexes}
     assert all(free[at] == 0 for at in recorded)
 
 
-def _good(one: Holding) -> bool:
-    return len(set(one.indexes)) == len(one.indexes) == one.gpus and max(one.indexes) < GPUS
+def _good(holding: Holding) -> bool:
+    return len(set(holding.indexes)) == len(holding.indexes) == holding.gpus and max(holding.indexes) < GPUS
 
 
 def test_two_halves_share_one_gpu_and_a_whole_pod_takes_another() -> None:

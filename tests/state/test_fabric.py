@@ -206,16 +206,16 @@ def test_changes_one_by_one_end_where_building_anew_ends(
     assert fabric.unlabelled() == anew.unlabelled()
 
 
-def same(one: Layout, other: Layout) -> bool:
+def same(first: Layout, other: Layout) -> bool:
     """Whether two layouts say the same; the generation tells how they came to be."""
     return (
-        one.levels == other.levels
-        and one.paths == other.paths
-        and len(one.domains) == len(other.domains)
+        first.levels == other.levels
+        and first.paths == other.paths
+        and len(first.domains) == len(other.domains)
         and all(
             np.array_equal(a, b)
             for a, b in zip(
-                (one.order, one.offsets, one.aligned, one.leaf_of_row, one.position, *one.domains),
+                (first.order, first.offsets, first.aligned, first.leaf_of_row, first.position, *first.domains),
                 (other.order, other.offsets, other.aligned, other.leaf_of_row, other.position, *other.domains),
                 strict=True,
             )
@@ -271,13 +271,13 @@ def test_the_work_of_one_change_does_not_grow_with_the_cluster(monkeypatch: pyte
 
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(["", "a", "leaf-"]), st.sampled_from(["", "-b"]))
-def test_numbers_in_names_are_compared_as_numbers(one: int, other: int, before: str, after: str) -> None:
-    keys = [natural_key(f"{before}{number}{after}") for number in (one, other)]
-    assert (keys[0] < keys[1]) == (one < other)
+def test_numbers_in_names_are_compared_as_numbers(first: int, other: int, before: str, after: str) -> None:
+    keys = [natural_key(f"{before}{number}{after}") for number in (first, other)]
+    assert (keys[0] < keys[1]) == (first < other)
 
 
 @given(st.text("ab01-.", max_size=8), st.text("ab01-.", max_size=8))
-def test_different_names_have_different_places(one: str, other: str) -> None:
-    keys = [natural_key(name) for name in (one, other)]
-    assert (keys[0] == keys[1]) == (one == other)
+def test_different_names_have_different_places(first: str, other: str) -> None:
+    keys = [natural_key(name) for name in (first, other)]
+    assert (keys[0] == keys[1]) == (first == other)
     assert (keys[0] < keys[1]) != (keys[0] >= keys[1])

@@ -40,8 +40,8 @@ def test_only_so_many_are_remembered_and_the_lightest_go() -> None:
 
 
 def test_the_same_gangs_give_the_same_weights() -> None:
-    one, other = GangSizeHistory(), GangSizeHistory()
+    first, other = GangSizeHistory(), GangSizeHistory()
     for size in (8, 16, 8, 32, 4, 8):
-        one.note(GPU, size)
+        first.note(GPU, size)
         other.note(GPU, size)
-    assert one.sizes(GPU) == other.sizes(GPU)
+    assert first.sizes(GPU) == other.sizes(GPU)

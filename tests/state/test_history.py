@@ -26,10 +26,10 @@ def test_a_failure_counts_against_its_leaf_only() -> None:
 
 
 @given(outcomes, st.floats(0, 10**5))
-def test_a_score_is_a_share_and_more_failures_never_raise_it(told: list[tuple[float, bool]], later: float) -> None:
+def test_a_score_is_a_share_and_more_failures_never_raise_it(attempts: list[tuple[float, bool]], later: float) -> None:
     now = 0.0
     history, worse = History(), History()
-    for wait, good in told:
+    for wait, good in attempts:
         now += wait
         history.note(LEAF, now, good=good)
         worse.note(LEAF, now, good=False)
@@ -75,10 +75,10 @@ def test_time_that_stands_still_or_runs_back_changes_nothing() -> None:
 
 
 @given(outcomes, st.lists(st.floats(0, 10**4), max_size=20))
-def test_looking_changes_nothing(told: list[tuple[float, bool]], looks: list[float]) -> None:
+def test_looking_changes_nothing(attempts: list[tuple[float, bool]], looks: list[float]) -> None:
     seen, unseen = History(), History()
     now = 0.0
-    for wait, good in told:
+    for wait, good in attempts:
         now += wait
         seen.note(LEAF, now, good=good)
         unseen.note(LEAF, now, good=good)

@@ -16,12 +16,12 @@ IMAGES = st.lists(
 def test_images_are_found_by_each_of_their_names(steps: list[tuple[int, list[ContainerImage]]]) -> None:
     images = Images()
     now: dict[int, list[ContainerImage]] = {}
-    for row, told in steps:
-        images.put(row, told)
-        now[row] = told
+    for row, reported in steps:
+        images.put(row, reported)
+        now[row] = reported
         wanted: dict[str, dict[int, int]] = {}
-        for where, there in now.items():
-            for image in there:
+        for where, present in now.items():
+            for image in present:
                 for name in image.names:
                     wanted.setdefault(name, {})[where] = image.size_bytes
         assert images.sizes == wanted

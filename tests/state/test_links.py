@@ -148,15 +148,15 @@ def test_clusters_that_tell_nothing_of_links_are_not_looked_at() -> None:
 )
 def test_only_what_this_scheduler_could_have_written_is_read(bandwidth: str, gang: str, reserved: int | None) -> None:
     pod = make_pod("p", node="a", annotations={"reserved-bandwidth": bandwidth, "gang-id": gang})
-    found = reservation_of(pod)
-    assert (found and found[1]) == reserved
+    reservation = reservation_of(pod)
+    assert (reservation and reservation[1]) == reserved
 
 
 def test_a_gang_of_another_namespace_is_another_gang() -> None:
     world = world_of(on("s/l1", "a"), on("s/l2", "b"))
     for name, namespace in (("a", "x"), ("b", "y")):
-        told = {"reserved-bandwidth": "1000", "gang-id": "x/g"}
-        world.bound(make_pod(name, gpus=1, node=name, namespace=namespace, annotations=told))
+        annotations = {"reserved-bandwidth": "1000", "gang-id": "x/g"}
+        world.bound(make_pod(name, gpus=1, node=name, namespace=namespace, annotations=annotations))
     assert len(world.links) == 2
     assert not any(link.reserved for link in survey_links(world))
 
@@ -166,8 +166,8 @@ def test_of_the_nodes_of_a_gang_those_that_are_gone_are_counted() -> None:
     for node in "abc":
         world.links.put(f"u{node}", ("ns", "g"), node, 1000)
     world.remove_node("c")
-    rows, gone = world.links.rows_of(("ns", "g"))
-    assert ([world.nodes.names[row] for row in rows], gone) == (["a", "b"], 1)
+    rows, missing = world.links.rows_of(("ns", "g"))
+    assert ([world.nodes.names[row] for row in rows], missing) == (["a", "b"], 1)
 
 
 # ---------------------------------------------------------------- in whatever order
@@ -199,9 +199,9 @@ class Reservations(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 300))
     def many_nodes_come(self, number: int) -> None:
-        for one in range(number):
-            self.world.put_node(make_node(f"more-{one}", "s3/l1"), 0)
-            self.paths[f"more-{one}"] = "s3/l1"
+        for index in range(number):
+            self.world.put_node(make_node(f"more-{index}", "s3/l1"), 0)
+            self.paths[f"more-{index}"] = "s3/l1"
 
     @rule(uid=UIDS, gang=GANGS, node=NAMES, bandwidth=st.integers(1, 5))
     def reserve(self, uid: str, gang: str, node: str, bandwidth: int) -> None:
@@ -239,15 +239,15 @@ class Reservations(RuleBasedStateMachine):
         for gang, node, bandwidth in self.pods.values():
             nodes[gang].add(node)
             asked[gang] = max(asked[gang], bandwidth)
-        found: Counter[str] = Counter()
+        amounts: Counter[str] = Counter()
         for gang, used in nodes.items():
             below: Counter[str] = Counter()
             for node in used & places.keys():
                 path = places[node].split("/")
                 below.update(["/".join(path[:depth]) for depth in range(1, len(path) + 1)] + [node])
             for link, count in below.items():
-                found[link] += asked[gang] * min(count, len(used) - count)
-        return {link: amount for link, amount in found.items() if amount}
+                amounts[link] += asked[gang] * min(count, len(used) - count)
+        return {link: amount for link, amount in amounts.items() if amount}
 
 
 TestReservations = Reservations.TestCase

@@ -85,11 +85,11 @@ def test_whatever_counts_is_a_change() -> None:
         make_node("a", "s/l2", uid="another"),
     ):
         before = nodes.facts_changes.position
-        found, changed, _ = nodes.put(other)
-        assert (found, changed) == (row, True)
-        told = nodes.facts_changes.since(before)
-        assert told is not None
-        assert told.tolist() == [row]
+        put_row, changed, _ = nodes.put(other)
+        assert (put_row, changed) == (row, True)
+        rows = nodes.facts_changes.since(before)
+        assert rows is not None
+        assert rows.tolist() == [row]
 
 
 def test_what_is_malformed_is_reported_and_the_rest_is_used() -> None:
@@ -190,10 +190,10 @@ def test_a_label_column_is_always_what_the_labels_say(steps: list[tuple[str, str
             nodes.put(make_node(name, labels={"k": what} if what != "put" else {}))
             now[name] = what
         column = nodes.label_column("k")
-        told = {
+        states = {
             name: "put" if column[row] == UNKNOWN else nodes.values[column[row]] for name, row in nodes.row_of.items()
         }
-        assert told == now
+        assert states == now
         free = np.ones(nodes.rows, np.bool_)
         free[list(nodes.row_of.values())] = False
         assert (column[free] == UNKNOWN).all()

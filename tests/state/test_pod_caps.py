@@ -72,8 +72,8 @@ def _selecting(*selectors: Json) -> Json:
 
 
 def _spread(count: int) -> Json:
-    one = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    return {"topologySpreadConstraints": [one] * count}
+    constraint = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    return {"topologySpreadConstraints": [constraint] * count}
 
 
 def _disks(count: int, characters: int = 1) -> Json:
@@ -271,4 +271,4 @@ def test_the_rows_of_the_page_are_the_constants() -> None:
     for begins, _, cap, _, _ in CASES:
         what = begins if begins in rows else next(what for what in rows if what.startswith(begins))
         tried.setdefault(what, set()).add(cap)
-    assert {what: found for what, found in numbers.items() if found} == tried
+    assert {what: limits for what, limits in numbers.items() if limits} == tried

@@ -58,19 +58,20 @@ def test_a_tally_counts_as_one_that_counts_anew(
     tally = pod_index.tally(tuple(conditions), living=living)
     here: Counter[tuple[int, Profile]] = Counter()
     for row, namespace, labels, terminating, change, look in changes:
-        one = pod_index.profile(namespace, labels, terminating=terminating)
-        if change < 0 and not here[row, one]:
+        pod_profile = pod_index.profile(namespace, labels, terminating=terminating)
+        if change < 0 and not here[row, pod_profile]:
             continue
-        pod_index.change(row, one, change)
-        here[row, one] += change
+        pod_index.change(row, pod_profile, change)
+        here[row, pod_profile] += change
         if look:
             tally.counts(ROWS)
     wanted = [0] * ROWS
-    for (row, one), count in here.items():
+    for (row, pod_profile), count in here.items():
         matches = all(
-            (names is None or one.namespace in names) and selector.matches(one.labels) for selector, names in conditions
+            (names is None or pod_profile.namespace in names) and selector.matches(pod_profile.labels)
+            for selector, names in conditions
         )
-        wanted[row] += count * (matches and not (living and one.terminating))
+        wanted[row] += count * (matches and not (living and pod_profile.terminating))
     assert tally.counts(ROWS).tolist() == wanted
 
 
@@ -78,13 +79,13 @@ def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 4)
     pod_index = PodIndex()
     tally = pod_index.tally(((EVERYTHING, None),))
-    one = profile(pod_index)
-    pod_index.change(1, one, 1)
+    pod_profile = profile(pod_index)
+    pod_index.change(1, pod_profile, 1)
     assert tally.counts(3).tolist() == [0, 1, 0]
     for _ in range(20):
-        pod_index.change(2, one, 1)
-        pod_index.change(2, one, -1)
-    pod_index.change(0, one, 1)
+        pod_index.change(2, pod_profile, 1)
+        pod_index.change(2, pod_profile, -1)
+    pod_index.change(0, pod_profile, 1)
     assert tally.counts(3).tolist() == [1, 1, 0]
     assert tally.counts(5).tolist() == [1, 1, 0, 0, 0], "the node table grew"
 
@@ -93,22 +94,22 @@ def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:
     pod_index = PodIndex()
     term = CountedTerm(EVERYTHING, frozenset(("x",)), "zone")
     port = Port("0.0.0.0", "TCP", 80)
-    one = pod_index.profile(
+    pod_profile = pod_index.profile(
         "x", {}, ports=(port,), repels=(term,), claims=(PodVolumeClaim("data"), PodVolumeClaim("p-scratch", "uid"))
     )
-    pod_index.change(3, one, 1)
-    pod_index.change(3, one, 1)
-    assert pod_index.special == {3: {one: 2}}
+    pod_index.change(3, pod_profile, 1)
+    pod_index.change(3, pod_profile, 1)
+    assert pod_index.special == {3: {pod_profile: 2}}
     assert pod_index.repelling == {term: {3: 2}}
     assert pod_index.claimed == {("x", "data"): 2}, "a generic ephemeral claim is nobody else's"
-    pod_index.change(3, one, -2)
+    pod_index.change(3, pod_profile, -2)
     assert not pod_index.special
     assert not pod_index.repelling
     assert not pod_index.claimed
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "conflict"),
+    ("first", "other", "conflict"),
     [
         (Port("0.0.0.0", "TCP", 80), Port("10.0.0.1", "TCP", 80), True),
         (Port("10.0.0.1", "TCP", 80), Port("10.0.0.1", "TCP", 80), True),
@@ -117,13 +118,13 @@ def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:
         (Port("0.0.0.0", "TCP", 80), Port("0.0.0.0", "TCP", 81), False),
     ],
 )
-def test_host_ports(one: Port, other: Port, conflict: bool) -> None:
-    assert one.conflicts(other) is conflict
-    assert other.conflicts(one) is conflict
+def test_host_ports(first: Port, other: Port, conflict: bool) -> None:
+    assert first.conflicts(other) is conflict
+    assert other.conflicts(first) is conflict
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "conflict"),
+    ("first", "other", "conflict"),
     [
         (Disk("gce", frozenset("d"), read_only=True), Disk("gce", frozenset("d"), read_only=True), False),
         (Disk("gce", frozenset("d"), read_only=True), Disk("gce", frozenset("d")), True),
@@ -138,35 +139,35 @@ def test_host_ports(one: Port, other: Port, conflict: bool) -> None:
         (Disk("iscsi", frozenset("d")), Disk("gce", frozenset("d")), False),
     ],
 )
-def test_disks(one: Disk, other: Disk, conflict: bool) -> None:
-    assert one.conflicts(other) is conflict
-    assert other.conflicts(one) is conflict
+def test_disks(first: Disk, other: Disk, conflict: bool) -> None:
+    assert first.conflicts(other) is conflict
+    assert other.conflicts(first) is conflict
 
 
 def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 5)
     pod_index = PodIndex()
-    one = profile(pod_index)
+    pod_profile = profile(pod_index)
     for number in range(100):
-        pod_index.change(number % ROWS, one, 1)
+        pod_index.change(number % ROWS, pod_profile, 1)
         assert len(pod_index._log) <= 2 * 5
 
 
 def test_a_copy_changes_nothing_of_what_it_was_made_of_and_shares_what_does_not_change() -> None:
     pod_index = PodIndex()
     terms = [CountedTerm(EVERYTHING, frozenset((name,)), "zone", NOTHING) for name in ("x", "y")]
-    ones = [pod_index.profile("x", {}, repels=(term,)) for term in terms]
-    for one in ones:
-        pod_index.change(0, one, 2)
+    profiles = [pod_index.profile("x", {}, repels=(term,)) for term in terms]
+    for pod_profile in profiles:
+        pod_index.change(0, pod_profile, 2)
     twin = pod_index.copy()
     assert twin.repelling[terms[0]] is pod_index.repelling[terms[0]]
-    twin.change(0, ones[1], -2)
-    twin.change(1, ones[0], 1)
+    twin.change(0, profiles[1], -2)
+    twin.change(1, profiles[0], 1)
     assert list(twin.repelling_candidates("x", {})) == [terms[0]]
     assert list(twin.repelling_candidates("y", {})) == []
     assert twin.repelling[terms[0]] == {0: 2, 1: 1}
     assert [pod_index.repelling[term] for term in terms] == [{0: 2}, {0: 2}]
     assert list(pod_index.repelling_candidates("y", {})) == [terms[1]]
     second = pod_index.copy()
-    second.change(0, ones[1], -1)
+    second.change(0, profiles[1], -1)
     assert second.repelling[terms[1]] == {0: 1} and pod_index.repelling[terms[1]] == {0: 2}

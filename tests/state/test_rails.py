@@ -11,17 +11,17 @@ from topo_scheduler.state.topology.fabric import Fabric
 from topo_scheduler.state.topology.rails import unit_name
 
 
-def rails(*leaves: str, **told: str) -> dict[str, str]:
+def rails(*leaves: str, **levels: str) -> dict[str, str]:
     """Return the labels of a node whose NIC of each rail hangs on a leaf; an empty one is not told."""
-    found = {f"{PREFIX}leaf-rail-{rail}": leaf for rail, leaf in enumerate(leaves) if leaf}
-    return found | {PREFIX + level: name for level, name in told.items()}
+    labels = {f"{PREFIX}leaf-rail-{rail}": leaf for rail, leaf in enumerate(leaves) if leaf}
+    return labels | {PREFIX + level: name for level, name in levels.items()}
 
 
 def paths(*labels: dict[str, str], config: FabricConfig | None = None) -> list[str]:
     """Return the path of the leaf of each node."""
     fabric = Fabric(config or FabricConfig())
-    for row, told in enumerate(labels):
-        fabric.put(row, f"n{row}", told)
+    for row, node_labels in enumerate(labels):
+        fabric.put(row, f"n{row}", node_labels)
     layout = fabric.layout(len(labels))
     return ["/".join(layout.paths[leaf]) for leaf in layout.leaf_of_row.tolist()]
 
@@ -48,13 +48,13 @@ sets = st.frozensets(label_values, min_size=1, max_size=5)
 
 
 @given(sets, sets)
-def test_no_two_units_have_one_name(one: frozenset[str], two: frozenset[str]) -> None:
-    assert (unit_name(one) == unit_name(two)) == (one == two)
+def test_no_two_units_have_one_name(first: frozenset[str], other: frozenset[str]) -> None:
+    assert (unit_name(first) == unit_name(other)) == (first == other)
 
 
 def test_nodes_on_the_same_leaves_are_one_unit_whatever_the_order_of_their_rails() -> None:
-    found = paths(rails("a1", "a2"), rails("a2", "a1"), rails("b1", "b2"))
-    assert found == ["a[1-2]", "a[1-2]", "b[1-2]"]
+    units = paths(rails("a1", "a2"), rails("a2", "a1"), rails("b1", "b2"))
+    assert units == ["a[1-2]", "a[1-2]", "b[1-2]"]
 
 
 def test_the_unit_takes_the_place_of_a_leaf_that_is_told_too() -> None:

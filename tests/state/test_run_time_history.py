@@ -22,8 +22,8 @@ ALIKE = Likeness("default", "train:1", 4, 8)
 
 
 def told(runs: Runs, *seconds: float, run: RunKey = RUN, likeness: Likeness | None = ALIKE, since: float = 0) -> None:
-    for number, one in enumerate(seconds):
-        runs.note(run, CompletedRun(f"{run.name}-{since + number}", 1000 * (since + number + 1), one), likeness)
+    for number, duration in enumerate(seconds):
+        runs.note(run, CompletedRun(f"{run.name}-{since + number}", 1000 * (since + number + 1), duration), likeness)
 
 
 def done(pod: Pod, started: float, finished: float | None) -> Pod:
@@ -86,10 +86,10 @@ def test_the_pods_of_a_gang_are_one_run_and_the_gang_submitted_again_is_another(
 def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
     ended = [CompletedRun(str(number), 1000 * number, 10.0 * number) for number in range(1, 40)]
     forward, back = Runs(), Runs()
-    for one in ended:
-        forward.note(RUN, one, ALIKE)
-    for one in (*reversed(ended), *ended[:7]):
-        back.note(RUN, one, ALIKE)
+    for completed in ended:
+        forward.note(RUN, completed, ALIKE)
+    for completed in (*reversed(ended), *ended[:7]):
+        back.note(RUN, completed, ALIKE)
     assert (forward.longest(RUN), forward.of_similar(ALIKE)) == (back.longest(RUN), back.of_similar(ALIKE))
     changes = back.changes
     back.note(RUN, ended[-1], ALIKE)

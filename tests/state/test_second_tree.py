@@ -22,8 +22,8 @@ Place = tuple[str, str, str]
 
 def labels(place: Place) -> dict[str, str]:
     path, domain, sub = place
-    told = {TOPOGRAPH + "domain": domain, TOPOGRAPH + "sub-domain": sub}
-    return labels_at(path) | {key: value for key, value in told.items() if value}
+    topograph = {TOPOGRAPH + "domain": domain, TOPOGRAPH + "sub-domain": sub}
+    return labels_at(path) | {key: value for key, value in topograph.items() if value}
 
 
 def build(*places: Place) -> Layout:
@@ -160,33 +160,41 @@ places = st.lists(st.tuples(st.sampled_from(["s/a", "s/b", "t/a", "t/b", "s/", "
 
 @settings(deadline=None)
 @given(places, st.sampled_from([(DOMAIN,), (SUB,), (DOMAIN, SUB)]))
-def test_every_domain_of_every_level_of_either_tree_is_one_range(some: list[Place], woven: tuple[str, ...]) -> None:
-    network = build(*some)
+def test_every_domain_of_every_level_of_either_tree_is_one_range(
+    node_places: list[Place], woven: tuple[str, ...]
+) -> None:
+    network = build(*node_places)
     layout = crossed(network, woven)
     tree = network.accelerators
     if tree is None or not layout.woven:
         return
     inside = set(layout.order.tolist())
-    told = [tree.of_row(level) for level in layout.woven]
-    assert inside == {row for row in range(len(some)) if all(of_row[row] >= 0 for of_row in told)}
+    row_domains = [tree.of_row(level) for level in layout.woven]
+    assert inside == {row for row in range(len(node_places)) if all(of_row[row] >= 0 for of_row in row_domains)}
     assert len(set(layout.paths)) == len(layout.paths)
     for depth in range(layout.depth + 1):
         ranges = pairwise(layout.offsets[layout.domains[depth]].tolist())
-        found = {layout.domain_path(depth, at): layout.order[low:high] for at, (low, high) in enumerate(ranges)}
-        assert len(found) == len(layout.domains[depth]) - 1, "a domain is one range"
+        by_domain = {layout.domain_path(depth, at): layout.order[low:high] for at, (low, high) in enumerate(ranges)}
+        assert len(by_domain) == len(layout.domains[depth]) - 1, "a domain is one range"
         by_path: dict[Path, set[int]] = {}
         for row in inside:
             by_path.setdefault(layout.paths[int(layout.leaf_of_row[row])][:depth], set()).add(row)
-        assert {path: set(rows.tolist()) for path, rows in found.items()} == by_path
-    for level, of_row in zip(layout.woven, told, strict=True):
+        assert {path: set(rows.tolist()) for path, rows in by_domain.items()} == by_path
+    for level, of_row in zip(layout.woven, row_domains, strict=True):
         depth = layout.levels.index(level) + 1
         domains = [layout.domain_of_leaf(depth, int(leaf)) for leaf in layout.leaf_of_row[layout.order]]
         rows = layout.order.tolist()
-        alike = {(one, int(of_row[row])) for one, row in zip(domains, rows, strict=True)}
-        assert len(alike) == len({one for one, _ in alike}) == len({two for _, two in alike})
+        alike = {(layout_domain, int(of_row[row])) for layout_domain, row in zip(domains, rows, strict=True)}
+        assert (
+            len(alike) == len({layout_domain for layout_domain, _ in alike}) == len({of_tree for _, of_tree in alike})
+        )
         # In one domain nodes are in the order of the network.
         for domain in set(domains):
-            positions = [int(network.position[row]) for one, row in zip(domains, rows, strict=True) if one == domain]
+            positions = [
+                int(network.position[row])
+                for layout_domain, row in zip(domains, rows, strict=True)
+                if layout_domain == domain
+            ]
             if layout.woven == (level,):
                 assert positions == sorted(positions)
     for depth in range(network.depth + 1):
@@ -214,10 +222,10 @@ def test_what_became_is_what_would_be_built(before: list[Place], after: list[Pla
     fresh = Fabric(FabricConfig())
     for row in shuffler.sample(range(len(after)), len(after)):
         fresh.put(row, f"n{row}", labels(after[row]))
-    one, two = (crossed(some.layout(count), (DOMAIN, SUB)) for some in (fabric, fresh))
-    assert (one.paths, one.levels, one.woven) == (two.paths, two.levels, two.woven)
-    assert np.array_equal(one.order, two.order) and np.array_equal(one.offsets, two.offsets)
-    assert all(np.array_equal(a, b) for a, b in zip(one.domains, two.domains, strict=True))
+    updated, rebuilt = (crossed(source.layout(count), (DOMAIN, SUB)) for source in (fabric, fresh))
+    assert (updated.paths, updated.levels, updated.woven) == (rebuilt.paths, rebuilt.levels, rebuilt.woven)
+    assert np.array_equal(updated.order, rebuilt.order) and np.array_equal(updated.offsets, rebuilt.offsets)
+    assert all(np.array_equal(a, b) for a, b in zip(updated.domains, rebuilt.domains, strict=True))
 
 
 def test_a_label_that_changes_alone_is_a_change() -> None:

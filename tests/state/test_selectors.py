@@ -44,10 +44,10 @@ def test_nothing_and_everything() -> None:
 
 
 def test_the_order_of_requirements_does_not_matter() -> None:
-    one, other = Requirement("a", "Exists"), Requirement("b", "In", ("x", "y"))
+    first, other = Requirement("a", "Exists"), Requirement("b", "In", ("x", "y"))
     again = Requirement("b", "In", ("y", "x"))
-    assert compile_selector(selector(one, other)) == compile_selector(selector(again, one, one))
-    assert hash(compile_selector(selector(one, other))) == hash(compile_selector(selector(again, one)))
+    assert compile_selector(selector(first, other)) == compile_selector(selector(again, first, first))
+    assert hash(compile_selector(selector(first, other))) == hash(compile_selector(selector(again, first)))
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,10 @@ def test_what_pods_hold_together_is_held_until_the_last_gives_it_back() -> None:
 def test_a_node_that_is_held_counts_until_the_claim_tells_one() -> None:
     storage = Storage()
     storage.hold("one", (VolumeChoice(KEY, node="n1"),))
-    told = claim()
-    assert storage.node_of(told) == "n1"
-    told.metadata.annotations = {SELECTED_NODE: "n2"}
-    assert storage.node_of(told) == "n2"
+    volume_claim = claim()
+    assert storage.node_of(volume_claim) == "n1"
+    volume_claim.metadata.annotations = {SELECTED_NODE: "n2"}
+    assert storage.node_of(volume_claim) == "n2"
     storage.release("one")
     assert storage.node_of(claim()) is None
 
@@ -119,29 +119,29 @@ VOLUMES = st.builds(
 
 
 @given(
-    told=st.lists(st.one_of(VOLUMES, st.sampled_from(("v1", "v2"))), max_size=12),
+    changes=st.lists(st.one_of(VOLUMES, st.sampled_from(("v1", "v2"))), max_size=12),
     held=st.sampled_from(("", "v1", "v3")),
     of=st.sampled_from("ab"),
     size=st.integers(1, 3),
 )
 def test_the_volumes_for_a_claim_are_those_found_by_looking_at_all(
-    told: list[PersistentVolume | str], held: str, of: str, size: int
+    changes: list[PersistentVolume | str], held: str, of: str, size: int
 ) -> None:
     storage = Storage()
-    for one in told:
-        if isinstance(one, str):
-            storage.drop(storage.volumes, one)
+    for change in changes:
+        if isinstance(change, str):
+            storage.drop(storage.volumes, change)
         else:
-            storage.put(storage.volumes, one.metadata.name, msgspec.structs.replace(one))
+            storage.put(storage.volumes, change.metadata.name, msgspec.structs.replace(change))
     if held:
         storage.hold("pod", (VolumeChoice(("default", "other"), volume=held),))
     wanted = claim(of=of, size=size)
     expected = [
-        (not belongs(one, wanted), size_of(one.spec.capacity["storage"]), one.metadata.name)
-        for one in storage.volumes.values()
-        if class_of_volume(one) == of
-        and size_of(one.spec.capacity["storage"]) >= size
-        and (belongs(one, wanted) or (one.spec.claim_ref is None and one.metadata.name != held))
+        (not belongs(stored, wanted), size_of(stored.spec.capacity["storage"]), stored.metadata.name)
+        for stored in storage.volumes.values()
+        if class_of_volume(stored) == of
+        and size_of(stored.spec.capacity["storage"]) >= size
+        and (belongs(stored, wanted) or (stored.spec.claim_ref is None and stored.metadata.name != held))
     ]
-    found = [(volume.metadata.name, reserved) for volume, reserved in storage.volumes_for(wanted)]
-    assert found == [(name, not free) for free, _, name in sorted(expected)]
+    offered = [(volume.metadata.name, reserved) for volume, reserved in storage.volumes_for(wanted)]
+    assert offered == [(name, not free) for free, _, name in sorted(expected)]

@@ -44,15 +44,15 @@ def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
     pod_index = PodIndex()
     here: Counter[Profile] = Counter()
     for holder, terms, leaves in pods:
-        one = pod_index.profile(holder, {}, repels=tuple(terms), attracts=tuple((1, term) for term in terms))
-        pod_index.change(0, one, 1)
-        here[one] += 1
+        pod_profile = pod_index.profile(holder, {}, repels=tuple(terms), attracts=tuple((1, term) for term in terms))
+        pod_index.change(0, pod_profile, 1)
+        here[pod_profile] += 1
         if leaves:
-            pod_index.change(0, one, -1)
-            here[one] -= 1
+            pod_index.change(0, pod_profile, -1)
+            here[pod_profile] -= 1
     around = surroundings(pod_index.copy() if twin else pod_index)
     pod = pod_index.profile(namespace, labels)
-    meant = {term for one, count in here.items() if count for term in one.repels if around.applies(term, pod)}
+    meant = {term for repeller, count in here.items() if count for term in repeller.repels if around.applies(term, pod)}
     assert around.repelled(pod) == meant
     if not twin:
         assert {term for _, term in around._terms_for(pod)[1]} == meant
@@ -63,10 +63,10 @@ def test_nothing_is_left_once_the_pods_are_gone() -> None:
     terms = tuple(
         CountedTerm(Selector((Clause("app", "In", frozenset((f"{n}",))),)), frozenset("x"), "zone") for n in range(9)
     )
-    one = pod_index.profile("x", {}, repels=terms)
-    pod_index.change(0, one, 2)
+    pod_profile = pod_index.profile("x", {}, repels=terms)
+    pod_index.change(0, pod_profile, 2)
     assert pod_index.repelling_index._at_home
-    pod_index.change(0, one, -2)
+    pod_index.change(0, pod_profile, -2)
     assert not pod_index.repelling_index._at_home
     assert not pod_index.repelling_index._abroad
 
@@ -183,8 +183,8 @@ def test_a_namespace_that_copies_a_term_of_another_hides_it_from_nobody() -> Non
 
 def test_nothing_stands_for_terms_that_are_gone() -> None:
     pod_index = PodIndex()
-    one = pod_index.profile("x", {}, repels=app_terms([f"{n}" for n in range(9)]))
-    pod_index.change(0, one, 3)
-    pod_index.change(0, one, -3)
+    pod_profile = pod_index.profile("x", {}, repels=app_terms([f"{n}" for n in range(9)]))
+    pod_index.change(0, pod_profile, 3)
+    pod_index.change(0, pod_profile, -3)
     assert not pod_index.repelling
     assert not pod_index._stand_ins

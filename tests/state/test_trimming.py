@@ -55,8 +55,8 @@ def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _texts(one)
+        for element in value:
+            yield from _texts(element)
 
 
 def test_every_key_that_api_groups_names_is_kept() -> None:
@@ -120,5 +120,5 @@ def test_a_status_that_someone_else_wrote_is_cut() -> None:
     ours = [PodCondition("PodScheduled", "False", "Unschedulable", LONG), PodCondition(GANG_COMPLETE, "True")]
     pod.status.conditions = [*ours, *(PodCondition(f"t{n}", "True", "", LONG) for n in range(20))]
     kept = trimmed(pod)
-    assert [one.type for one in kept.status.conditions] == ["PodScheduled", GANG_COMPLETE]
+    assert [condition.type for condition in kept.status.conditions] == ["PodScheduled", GANG_COMPLETE]
     assert memory_bytes(kept) < 40_000

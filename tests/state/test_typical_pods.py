@@ -24,10 +24,10 @@ kinds = st.builds(PodKind, st.integers(0, 3), st.integers(0, 2), st.just(0), st.
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | kinds), max_size=40))
 def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(
-    told: list[tuple[str, PodKind | None]],
+    events: list[tuple[str, PodKind | None]],
 ) -> None:
     followed, alive = PodKinds(), dict[str, PodKind]()
-    for uid, kind in told:
+    for uid, kind in events:
         if kind is None:
             followed.drop(uid)
             alive.pop(uid, None)
@@ -44,14 +44,14 @@ def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(
 
 @given(st.dictionaries(kinds, st.integers(1, 1000), max_size=12))
 def test_the_popular_cover_nearly_all_and_no_more_than_needed(counts: dict[PodKind, int]) -> None:
-    found, total = popular(counts), sum(counts.values())
-    chosen = [kind for kind, _ in found]
+    cover, total = popular(counts), sum(counts.values())
+    chosen = [kind for kind, _ in cover]
     assert sum(counts[kind] for kind in chosen) * 100 >= 95 * total
-    if found:
+    if cover:
         assert sum(counts[kind] for kind in chosen[:-1]) * 100 < 95 * total
-        assert MILLIONTHS - len(found) <= sum(weight for _, weight in found) <= MILLIONTHS
+        assert MILLIONTHS - len(cover) <= sum(weight for _, weight in cover) <= MILLIONTHS
     assert [counts[kind] for kind in chosen] == sorted((counts[kind] for kind in chosen), reverse=True)
-    assert popular(dict(reversed(counts.items()))) == found, "whatever was counted first"
+    assert popular(dict(reversed(counts.items()))) == cover, "whatever was counted first"
 
 
 def test_how_much_moved() -> None:
@@ -73,8 +73,8 @@ def test_a_kind_is_what_fragmentation_depends_on() -> None:
 
 
 def test_models_become_columns() -> None:
-    found = typical_of(
+    typical = typical_of(
         in_millionths([(PodKind(1000, 1, 0, ("A", "Z")), 3), (PodKind(0, 0, 500), 1)]), ["B", "A"], ShareWorth.nothing()
     )
-    assert found.pods.tolist() == [[1000, 1, 0, 750_000], [0, 0, 500, 250_000]]
-    assert found.access.tolist() == [[False, False, True], [True, True, True]], "unknown models first"
+    assert typical.pods.tolist() == [[1000, 1, 0, 750_000], [0, 0, 500, 250_000]]
+    assert typical.access.tolist() == [[False, False, True], [True, True, True]], "unknown models first"

@@ -54,9 +54,9 @@ def test_a_time_that_no_calendar_has_tells_nothing() -> None:
     """What others write into the status of pods comes as they wrote it, but in UTC."""
     pod = bound(600)
     pod.status.start_time = "10000-01-01T11:59:59Z"
-    found = occupant_of(pod)
-    assert not found.start_reported
-    assert found.started == EPOCH
+    occupant = occupant_of(pod)
+    assert not occupant.start_reported
+    assert occupant.started == EPOCH
     pod.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "", "10000-01-01T11:59:59Z")]
     assert waits_since(pod, EPOCH, 7.0) == 7.0
     pod.status.phase = "Succeeded"

@@ -70,43 +70,43 @@ def test_the_latest_wish_of_the_first_that_waits_holds() -> None:
     all_ = Workloads()
     all_.join(workload("g", 3), member("b"))
     wish = replace(workload("g", 4), request=PlacementRequest(strategy=PlacementStrategy.DISTRIBUTED))
-    found = all_.join(wish, member("a"))
-    assert (found.size, found.request.strategy) == (4, PlacementStrategy.DISTRIBUTED)
+    joined = all_.join(wish, member("a"))
+    assert (joined.size, joined.request.strategy) == (4, PlacementStrategy.DISTRIBUTED)
     all_.join(workload("g", 2), member("b"))
-    assert found.size == 4, "one before it in order speaks for all, whoever came last"
+    assert joined.size == 4, "one before it in order speaks for all, whoever came last"
     all_.join(workload("g", 5), member("a"))
-    assert found.size == 5
-    found.set_stage(found.members["a"], Stage.BOUND)
+    assert joined.size == 5
+    joined.set_stage(joined.members["a"], Stage.BOUND)
     all_.join(workload("g", 5), member("b"))
     all_.join(workload("g", 1), member("c"), describes=False)
-    assert found.size == 5, "what is made up for a pod found bound tells nothing of the wishes"
+    assert joined.size == 5, "what is made up for a pod found bound tells nothing of the wishes"
 
 
 def test_members_stand_in_order_of_index_age_and_name() -> None:
     all_ = Workloads()
-    for one in (
+    for added in (
         member("d", created=1),
         member("c", created=1),
         member("z", index=10, created=9),
         member("y", index=2, created=10),
         member("b", created=2),
     ):
-        found = all_.join(workload("g"), one)
-    assert [m.name for m in found.at(Stage.PENDING)] == ["y", "z", "c", "d", "b"]
+        joined = all_.join(workload("g"), added)
+    assert [m.name for m in joined.at(Stage.PENDING)] == ["y", "z", "c", "d", "b"]
 
 
 def test_the_whole_goes_no_earlier_than_its_least_part() -> None:
     all_ = Workloads()
     all_.join(workload("g"), member("a", priority=10, created=5))
-    found = all_.join(workload("g"), member("b", priority=1, created=3))
-    assert (found.priority, found.created) == (1, 3)
+    joined = all_.join(workload("g"), member("b", priority=1, created=3))
+    assert (joined.priority, joined.created) == (1, 3)
 
 
 def test_a_problem_of_one_is_a_problem_of_all_and_names_the_pod() -> None:
     all_ = Workloads()
     all_.join(workload("g"), member("a"))
-    found = all_.join(workload("g"), member("b", problem="it is broken"))
-    assert found.problem == "pod ns/b: it is broken"
+    joined = all_.join(workload("g"), member("b", problem="it is broken"))
+    assert joined.problem == "pod ns/b: it is broken"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["g", "h", "leave"])), max_size=30))
@@ -124,6 +124,6 @@ def test_every_pod_is_in_the_workload_it_joined_last(steps: list[tuple[str, str]
             id_: {u for u, at in where.items() if at == id_} for id_ in set(where.values())
         }
         for u in "abcd":
-            found = all_.of_pod(u)
-            assert (found[0].id if found else None) == where.get(u)
-            assert found is None or found[1].uid == u
+            membership = all_.of_pod(u)
+            assert (membership[0].id if membership else None) == where.get(u)
+            assert membership is None or membership[1].uid == u

@@ -241,9 +241,9 @@ def test_one_broken_object_of_a_long_list(tmp_path: Path) -> None:
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes})
     line = text[: text.index("number: 7")].count("\n") + 1
     said = refused(read_cluster, tmp_path / "nodes.yaml", text)
-    found = re.match(r"nodes\.yaml:(\d+): Node node-201: Expected `str`, got `int` - at `\$\.metadata\.labels", said)
-    assert found, said
-    assert 0 < line - int(found[1]) < 25, "the line where the object begins"
+    matched = re.match(r"nodes\.yaml:(\d+): Node node-201: Expected `str`, got `int` - at `\$\.metadata\.labels", said)
+    assert matched, said
+    assert 0 < line - int(matched[1]) < 25, "the line where the object begins"
     said = refused(read_cluster, tmp_path / "nodes.json", json.dumps(yaml.safe_load(text), indent=1))
     assert re.match(r"nodes\.json:\d+: Node node-201: ", said), said
 
@@ -263,19 +263,21 @@ def test_a_path_or_an_option_that_is_none(tmp_path: Path) -> None:
         read_cluster(f"{tmp_path / 'topo.csv'}@gpus=x")
     with pytest.raises(CaseError, match="cpu: 'much' is not a quantity"):
         read_cluster(f"{tmp_path / 'topo.csv'}@cpu=much")
-    for told in ("gpus", "GPUS=8", "gpus=8=9,"):
-        with pytest.raises(CaseError, match=f"topo.csv@{told}: '{told}' is no option; write name=value"):
-            read_cluster(f"{tmp_path / 'topo.csv'}@{told}")
+    for option in ("gpus", "GPUS=8", "gpus=8=9,"):
+        with pytest.raises(CaseError, match=f"topo.csv@{option}: '{option}' is no option; write name=value"):
+            read_cluster(f"{tmp_path / 'topo.csv'}@{option}")
     with pytest.raises(CaseError, match="unknown option 'gpus'; there are none here"):
         (tmp_path / "nodes.csv").write_text(NODES)
         read_cluster(f"{tmp_path / 'nodes.csv'}@gpus=8")
 
 
 def test_options_of_hosts_stand_behind_a_generator_too() -> None:
-    told = "leaf-spine:leaves=2,nodes=2"
-    assert read_cluster(f"{told}@gpus=4,sharing=true").nodes == read_cluster(f"{told},gpus=4,sharing=true").nodes
+    generator = "leaf-spine:leaves=2,nodes=2"
+    assert (
+        read_cluster(f"{generator}@gpus=4,sharing=true").nodes == read_cluster(f"{generator},gpus=4,sharing=true").nodes
+    )
     with pytest.raises(CaseError, match="gpus is given twice"):
-        read_cluster(f"{told},gpus=8@gpus=4")
+        read_cluster(f"{generator},gpus=8@gpus=4")
 
 
 def test_who_asks_for_a_share_is_told_how_to_have_gpus_shared() -> None:
@@ -299,7 +301,7 @@ def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> 
     )
     for option in ("at-most=16", "at-most=8,gangs=2"):
         kept = read_workload(f"{tmp_path / 'muri.csv'}@{option}", cluster=cluster)
-        assert [one.name for one in kept.arrivals] == ["job-0"]
+        assert [arrival.name for arrival in kept.arrivals] == ["job-0"]
     for gangs, remedy in ((2, "leave such out with @at-most=8"), (3, "at-most=5"), (17, "give it a larger cluster$")):
         with pytest.raises(CaseError, match=remedy):
             read_workload(f"{tmp_path / 'muri.csv'}@gangs={gangs}", cluster=cluster)

@@ -48,7 +48,7 @@ def job(name: str, pods: int = 2, gpus: int = 8, **spec: Any) -> dict[str, Any]:
 
 
 def by_name(workload: WorkloadCase) -> dict[str, Arrival]:
-    return {one.name: one for one in workload.arrivals}
+    return {arrival.name: arrival for arrival in workload.arrivals}
 
 
 # ---------------------------------------------------------------- a folder of kubectl get -o yaml
@@ -61,15 +61,15 @@ def test_who_runs_holds_what_it_is_limited_to_where_it_requests_nothing(tmp_path
     both = pod("both", 2, node="node-1")
     both["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}
     write(tmp_path / "all.yaml", *leaf_spine([[1]]).nodes(), runs, both)
-    one, other = read_cluster(str(tmp_path)).pods
-    for container in (*one.spec.containers, *one.spec.init_containers):
+    first, other = read_cluster(str(tmp_path)).pods
+    for container in (*first.spec.containers, *first.spec.init_containers):
         assert container.resources.requests == {"nvidia.com/gpu": "3"}
     assert other.spec.containers[0].resources.requests == {"cpu": "1"}
 
 
 def snapshot(folder: Path) -> Path:
     """Write what kubectl would: lists and single objects, YAML and JSON."""
-    nodes = [one | {"kind": "Node", "apiVersion": "v1"} for one in leaf_spine([[2, 2]]).nodes()]
+    nodes = [node | {"kind": "Node", "apiVersion": "v1"} for node in leaf_spine([[2, 2]]).nodes()]
     (folder / "nodes.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes}))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-train", "controller": True}
     running = [
@@ -104,14 +104,14 @@ def snapshot(folder: Path) -> Path:
 def test_a_folder_of_kubectl(tmp_path: Path) -> None:
     cluster = read_cluster(str(snapshot(tmp_path)))
     assert (len(cluster.nodes), capacity_milli(cluster.nodes)) == (4, 32_000)
-    assert [one.metadata.name for one in cluster.pods] == ["train-0", "train-1"]
+    assert [cluster_pod.metadata.name for cluster_pod in cluster.pods] == ["train-0", "train-1"]
     (owner,) = cluster.owners.values()
     assert isinstance(owner, Job)
     assert owner.metadata.uid == "u-train"
-    assert [one.key.name for one in cluster.groups] == ["g"]
-    assert [one.metadata.name for one in cluster.budgets] == ["b"]
-    assert [one.metadata.labels for one in cluster.namespaces] == [{"a": "b"}]
-    assert [one.metadata.name for one in cluster.storage["storageclasses"]] == ["fast"]
+    assert [group.key.name for group in cluster.groups] == ["g"]
+    assert [budget.metadata.name for budget in cluster.budgets] == ["b"]
+    assert [namespace.metadata.labels for namespace in cluster.namespaces] == [{"a": "b"}]
+    assert [storage_class.metadata.name for storage_class in cluster.storage["storageclasses"]] == ["fast"]
     assert cluster.priority_classes[0]["value"] == 1000
     assert cluster.topology is not None
     assert cluster.topology.max_nodes_to_score == 7
@@ -154,7 +154,7 @@ def test_who_is_above_itself_is_read_all_the_same(tmp_path: Path) -> None:
     looped = job("j")
     looped["metadata"] |= {"uid": "u-j", "ownerReferences": [above]}
     file = write(tmp_path / "all.yaml", pod("a", uid="u-a", ownerReferences=[above]), looped)
-    assert [one.seconds for one in read_workload(file).arrivals] == [None]
+    assert [arrival.seconds for arrival in read_workload(file).arrivals] == [None]
 
 
 def test_default_is_the_namespace_of_who_names_none(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_pending_pods_of_one_controller_are_one_workload(tmp_path: Path) -> None
     train = job("train", pods=3)
     train["metadata"]["uid"] = "u-train"
     file = pending_gang(tmp_path, train, pod("single", uid="u-single"))
-    assert {name: len(one.pods) for name, one in by_name(read_workload(file)).items()} == {
+    assert {name: len(arrival.pods) for name, arrival in by_name(read_workload(file)).items()} == {
         "default/train": 3,
         "default/single": 1,
     }
@@ -208,7 +208,7 @@ def test_a_snapshot_of_filter(tmp_path: Path) -> None:
     file = tmp_path / "snapshot.json"
     bound, waits = pod("runs", node="node-1", uid="u-1"), pod("waits", uid="u-2")
     file.write_text(json.dumps({"nodes": nodes, "pods": [bound], "pending": [waits], "namespaces": []}))
-    assert [one.metadata.name for one in read_cluster(str(file)).pods] == ["runs"]
+    assert [running.metadata.name for running in read_cluster(str(file)).pods] == ["runs"]
     assert list(by_name(read_workload(str(file)))) == ["default/waits"]
 
 
@@ -224,10 +224,10 @@ def test_every_example_has_its_pods() -> None:
         "05-bare-pod-gang": (2, 16_000),
         "06-linked-gpus": (2, 8000),
     }
-    for name, told in pods.items():
-        (one,) = read_workload(str(EXAMPLES / f"{name}.yaml")).arrivals
-        assert (len(one.pods), arrival_milli(one)) == told
-        assert {pod.spec.scheduler_name for pod in one.pods} == {"topology-aware-scheduler"}
+    for name, expected in pods.items():
+        (arrival,) = read_workload(str(EXAMPLES / f"{name}.yaml")).arrivals
+        assert (len(arrival.pods), arrival_milli(arrival)) == expected
+        assert {pod.spec.scheduler_name for pod in arrival.pods} == {"topology-aware-scheduler"}
 
 
 def test_controllers_make_pods_as_in_a_cluster(tmp_path: Path) -> None:
@@ -245,22 +245,29 @@ def test_controllers_make_pods_as_in_a_cluster(tmp_path: Path) -> None:
         "spec": {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": job("x")["spec"]}}]},
     }
     spec = write(tmp_path / "all.yaml", job("train"), *sets, jobset)
-    found = by_name(read_workload(spec))
-    train = found["default/train"]
-    assert [one.metadata.name.rpartition("-")[0] for one in train.pods] == ["train-0", "train-1"]
-    assert [one.metadata.labels["batch.kubernetes.io/job-completion-index"] for one in train.pods] == ["0", "1"]
+    arrivals = by_name(read_workload(spec))
+    train = arrivals["default/train"]
+    assert [member.metadata.name.rpartition("-")[0] for member in train.pods] == ["train-0", "train-1"]
+    assert [member.metadata.labels["batch.kubernetes.io/job-completion-index"] for member in train.pods] == ["0", "1"]
     assert train.pods[0].spec.containers[0].resources.requests == {"nvidia.com/gpu": "8"}
-    assert {type(one) for one in train.owners.values()} == {Job}
-    assert [one.metadata.name for one in found["default/statefulset"].pods] == [f"statefulset-{n}" for n in range(3)]
-    deployed = found["default/deployment"]
-    assert {one.kind for one in deployed.owners.values() if isinstance(one, PartialObject)} == {
+    assert {type(owner) for owner in train.owners.values()} == {Job}
+    assert [member.metadata.name for member in arrivals["default/statefulset"].pods] == [
+        f"statefulset-{n}" for n in range(3)
+    ]
+    deployed = arrivals["default/deployment"]
+    assert {owner.kind for owner in deployed.owners.values() if isinstance(owner, PartialObject)} == {
         "ReplicaSet",
         "Deployment",
     }
-    made = found["default/js"]
+    made = arrivals["default/js"]
     assert len(made.pods) == 4
     assert made.seconds == 7200
-    assert [one.metadata.labels["jobset.sigs.k8s.io/job-global-index"] for one in made.pods] == ["0", "0", "1", "1"]
+    assert [member.metadata.labels["jobset.sigs.k8s.io/job-global-index"] for member in made.pods] == [
+        "0",
+        "0",
+        "1",
+        "1",
+    ]
     # By the references of pods and owners, from each pod to the JobSet.
     reference = made.pods[0].metadata.controller
     assert reference is not None
@@ -273,11 +280,11 @@ def test_controllers_make_pods_as_in_a_cluster(tmp_path: Path) -> None:
 def test_when_and_for_how_long(tmp_path: Path) -> None:
     def annotated(name: str, **annotations: str) -> dict[str, Any]:
         named = {f"{key.replace('__', '.').replace('_', '-')}": value for key, value in annotations.items()}
-        told = {
+        prefixed = {
             (f"topology.scheduler/{key}" if key == "expected-duration" else f"simulate.topology.scheduler/{key}"): value
             for key, value in named.items()
         }
-        return {"metadata": {"name": name, "annotations": told}}
+        return {"metadata": {"name": name, "annotations": prefixed}}
 
     spec = write(
         tmp_path / "all.yaml",
@@ -288,8 +295,8 @@ def test_when_and_for_how_long(tmp_path: Path) -> None:
         job("rounds", completions=6) | annotated("rounds", expected_duration="1h"),
         pod("forever"),
     )
-    found = {name: (one.at, one.seconds) for name, one in by_name(read_workload(spec)).items()}
-    assert found == {
+    times = {name: (arrival.at, arrival.seconds) for name, arrival in by_name(read_workload(spec)).items()}
+    assert times == {
         "default/expects": (0.0, 3600.0),
         "default/first": (0.0, 600.0),
         "default/deadline": (0.0, 600.0),
@@ -297,7 +304,7 @@ def test_when_and_for_how_long(tmp_path: Path) -> None:
         "default/forever": (0.0, None),
         "default/late": (5400.0, 600.0),
     }
-    assert [one.name for one in read_workload(spec).arrivals][-1] == "default/late"
+    assert [arrival.name for arrival in read_workload(spec).arrivals][-1] == "default/late"
 
 
 def test_pods_of_one_group_arrive_together(tmp_path: Path) -> None:
@@ -307,18 +314,18 @@ def test_pods_of_one_group_arrive_together(tmp_path: Path) -> None:
     members = [pod(f"g-{n}", labels=named) for n in range(3)]
     others = [pod(f"h-{n}", annotations=gangs) for n in range(2)]
     workload = read_workload(write(tmp_path / "all.yaml", *members, group, *others))
-    found = by_name(workload)
-    assert {name: len(one.pods) for name, one in found.items()} == {"default/g": 3, "default/h": 2}
-    assert [one.minimum for one in found["default/g"].groups] == [3]
+    arrivals = by_name(workload)
+    assert {name: len(arrival.pods) for name, arrival in arrivals.items()} == {"default/g": 3, "default/h": 2}
+    assert [pod_group.minimum for pod_group in arrivals["default/g"].groups] == [3]
 
 
 def test_priorities_come_from_the_cluster(tmp_path: Path) -> None:
-    one = pod("urgent")
-    one["spec"]["priorityClassName"] = "high"
+    urgent = pod("urgent")
+    urgent["spec"]["priorityClassName"] = "high"
     folder = tmp_path / "cluster"
     folder.mkdir()
     cluster = read_cluster(str(snapshot(folder)))
-    spec = write(tmp_path / "job.yaml", one)
+    spec = write(tmp_path / "job.yaml", urgent)
     assert read_workload(spec, cluster=cluster).arrivals[0].pods[0].spec.priority == 1000
     with pytest.raises(CaseError, match=r"job.yaml:1: Pod urgent: .*no PriorityClass with name high was found"):
         read_workload(spec)
@@ -358,16 +365,18 @@ async def test_a_live_cluster(tmp_path: Path) -> None:
     finally:
         await server.stop()
     assert capacity_milli(cluster.nodes) == 32_000
-    assert [one.metadata.name for one in cluster.pods] == ["runs"]
-    assert [(one.name, one.at, one.seconds, one.source) for one in cluster.waiting] == [
+    assert [cluster_pod.metadata.name for cluster_pod in cluster.pods] == ["runs"]
+    assert [(arrival.name, arrival.at, arrival.seconds, arrival.source) for arrival in cluster.waiting] == [
         ("default/waits", 0.0, None, "live")
     ]
     assert read_workload("live", cluster=cluster).arrivals == cluster.waiting
-    assert [one.metadata.name for one in cluster.owners.values()] == ["rs"]
-    assert "default" in {one.metadata.name for one in cluster.namespaces}
-    assert [one.metadata.name for one in cluster.storage["storageclasses"]] == ["fast"]
-    found = {one["metadata"]["name"]: one["value"] for one in cluster.priority_classes}
-    assert found["high"] == 7
+    assert [controller.metadata.name for controller in cluster.owners.values()] == ["rs"]
+    assert "default" in {namespace.metadata.name for namespace in cluster.namespaces}
+    assert [storage_class.metadata.name for storage_class in cluster.storage["storageclasses"]] == ["fast"]
+    priorities = {
+        priority_class["metadata"]["name"]: priority_class["value"] for priority_class in cluster.priority_classes
+    }
+    assert priorities["high"] == 7
 
 
 def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
@@ -386,7 +395,7 @@ def recorded(d: HeardDriver, _: object = None) -> None:
         d.apply(*gang(4, name=f"team-{number}"))
         d.settle()
     d.now += 600
-    d.delete(*(one for one in list(d.pods.values()) if one.metadata.name.startswith("team-0")))
+    d.delete(*(member for member in list(d.pods.values()) if member.metadata.name.startswith("team-0")))
     d.settle()
 
 
@@ -396,12 +405,12 @@ def test_a_record_is_a_cluster_and_a_workload(tmp_path: Path) -> None:
     assert (len(cluster.nodes), capacity_milli(cluster.nodes)) == (8, 64_000)
     assert cluster.topology is not None
     workload = read_workload(str(tmp_path / "record"), cluster=cluster)
-    assert [(one.name, one.at, len(one.pods)) for one in workload.arrivals] == [
+    assert [(arrival.name, arrival.at, len(arrival.pods)) for arrival in workload.arrivals] == [
         ("default/team-0", 60.0, 4),
         ("default/team-1", 120.0, 4),
     ]
-    assert [one.seconds for one in workload.arrivals] == [pytest.approx(660, abs=1), None]
-    assert not any(pod.spec.node_name for one in workload.arrivals for pod in one.pods)
+    assert [arrival.seconds for arrival in workload.arrivals] == [pytest.approx(660, abs=1), None]
+    assert not any(pod.spec.node_name for arrival in workload.arrivals for pod in arrival.pods)
 
 
 def test_what_if_of_a_record(tmp_path: Path) -> None:

@@ -32,14 +32,14 @@ LISTS = {
 
 def check_whole(workload: WorkloadCase) -> None:
     """Names and uids are there once, and arrivals stand in order, the first at the start."""
-    names = [one.name for one in workload.arrivals]
+    names = [arrival.name for arrival in workload.arrivals]
     assert len(set(names)) == len(names)
-    uids = [pod.metadata.uid for one in workload.arrivals for pod in one.pods]
+    uids = [pod.metadata.uid for arrival in workload.arrivals for pod in arrival.pods]
     assert len(set(uids)) == len(uids)
-    times = [one.at for one in workload.arrivals]
+    times = [arrival.at for arrival in workload.arrivals]
     assert times == sorted(times)
     assert times[0] == 0
-    assert all(one.seconds is None or one.seconds > 0 for one in workload.arrivals)
+    assert all(arrival.seconds is None or arrival.seconds > 0 for arrival in workload.arrivals)
 
 
 def test_openb_nodes() -> None:
@@ -63,31 +63,33 @@ def test_openb_pods(name: str) -> None:
     workload = read_workload(str(path), cluster=cluster)
     assert len(workload.arrivals) == LISTS[name]
     check_whole(workload)
-    asked = {one.name: arrival_milli(one) for one in workload.arrivals}
+    asked = {arrival.name: arrival_milli(arrival) for arrival in workload.arrivals}
     with path.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert asked == {row["name"]: int(row["num_gpu"]) * int(row["gpu_milli"]) for row in rows}
     timed = "creation_time" in rows[0]
-    assert all((one.seconds is not None) == timed for one in workload.arrivals)
+    assert all((arrival.seconds is not None) == timed for arrival in workload.arrivals)
 
 
 def test_pods_without_times_come_with_the_first(tmp_path: Path) -> None:
     header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\n"
     (tmp_path / "pods.csv").write_text(f"{header}a,1,1,1,1000,9000000,9000100,9000000\nb,1,1,1,1000,,,\n")
-    told = {one.name: (one.at, one.seconds) for one in read_workload(str(tmp_path / "pods.csv")).arrivals}
-    assert told == {"a": (0.0, 100.0), "b": (0.0, None)}
+    times = {
+        arrival.name: (arrival.at, arrival.seconds) for arrival in read_workload(str(tmp_path / "pods.csv")).arrivals
+    }
+    assert times == {"a": (0.0, 100.0), "b": (0.0, None)}
 
 
 def test_a_share_and_models_are_annotations_and_whole_gpus_are_limits() -> None:
     workload = read_workload(str(data("openb", "openb_pod_list_gpuspec10.csv")))
-    by_name = {one.name: one for one in workload.arrivals}
+    by_name = {arrival.name: arrival for arrival in workload.arrivals}
     (share,), (whole,) = by_name["openb-pod-0001"].pods, by_name["openb-pod-0000"].pods
     assert share.metadata.annotations[GPU_FRACTION] == "0.46"
     assert share.spec.containers[0].resources.requests == {"cpu": "6000m", "memory": "12288Mi"}
     assert whole.spec.containers[0].resources.limits == {"nvidia.com/gpu": "1"}
     assert whole.spec.scheduler_name == "topology-aware-scheduler"
-    models = [pod.metadata.annotations.get(GPU_MODEL) for one in workload.arrivals for pod in one.pods]
-    assert sum(one is not None for one in models) == 732
+    models = [pod.metadata.annotations.get(GPU_MODEL) for arrival in workload.arrivals for pod in arrival.pods]
+    assert sum(model is not None for model in models) == 732
     assert "V100M16,V100M32" in models
 
 
@@ -142,7 +144,7 @@ def test_muri_times_are_milliseconds() -> None:
     jobs = read_muri(path)
     assert len(jobs) == 5755
     assert (jobs[0].gpus, jobs[0].at, jobs[0].seconds) == (16, 0.0, 1_453_510.0)
-    assert Counter(one.priority for one in jobs) == {0: 2846, 1: 2909}
+    assert Counter(job.priority for job in jobs) == {0: 2846, 1: 2909}
     workload = read_workload(str(path))
     check_whole(workload)
     first = workload.arrivals[0]
@@ -155,8 +157,8 @@ def test_muri_times_are_milliseconds() -> None:
 def test_gavel_steps_become_the_seconds_they_were() -> None:
     """The stream 7f04ca and Muri's trace1 hold the same jobs of Philly, one in steps and one in seconds."""
     known = defaultdict(list)
-    for one in read_muri(data("gangs", "muri", "trace1.csv")):
-        known[one.at, one.gpus].append(one.seconds)
+    for muri_job in read_muri(data("gangs", "muri", "trace1.csv")):
+        known[muri_job.at, muri_job.gpus].append(muri_job.seconds)
     pairs = []
     for job in read_gavel(data("gangs", "gavel", "7f04ca.trace")):
         if len(same := known.get((job.at, job.gpus), [])) == 1:
@@ -174,7 +176,7 @@ def test_all_streams_of_gavel_as_one() -> None:
     workload = read_workload(str(folder))
     assert len(workload.arrivals) == 7672
     check_whole(workload)
-    assert max(arrival_milli(one) for one in workload.arrivals) == 64_000
+    assert max(arrival_milli(arrival) for arrival in workload.arrivals) == 64_000
 
 
 @pytest.mark.parametrize("load", [0.95, 1.1])

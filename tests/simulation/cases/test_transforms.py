@@ -39,7 +39,7 @@ def jobs(*gpus: int) -> WorkloadCase:
 
 
 def told(workload: WorkloadCase) -> list[tuple[str, float, float | None, int]]:
-    return [(one.name, one.at, one.seconds, arrival_milli(one)) for one in workload.arrivals]
+    return [(arrival.name, arrival.at, arrival.seconds, arrival_milli(arrival)) for arrival in workload.arrivals]
 
 
 # ---------------------------------------------------------------- generators
@@ -53,10 +53,10 @@ def test_a_leaf_spine_cluster() -> None:
 
 
 def test_the_same_seed_makes_the_same_workload() -> None:
-    one, same, other = (read_workload(STREAM, seed) for seed in (1, 1, 2))
-    assert one == same
-    assert told(one) != told(other)
-    assert {arrival_milli(arrival) for arrival in one.arrivals} == {1000, 8000, 64_000}
+    first, same, other = (read_workload(STREAM, seed) for seed in (1, 1, 2))
+    assert first == same
+    assert told(first) != told(other)
+    assert {arrival_milli(arrival) for arrival in first.arrivals} == {1000, 8000, 64_000}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_same_seed_makes_the_same_workload() -> None:
 @pytest.mark.parametrize("arrivals", ["poisson:rate=60/h", "gamma:rate=60/h,cv=2"])
 def test_stated_moments_hold(arrivals: str, duration: str, mean: float) -> None:
     workload = read_workload(f"{arrivals},jobs=4000,duration={duration}", 3)
-    lasts = [one.seconds or 0.0 for one in workload.arrivals]
+    lasts = [arrival.seconds or 0.0 for arrival in workload.arrivals]
     assert sum(lasts) / len(lasts) == pytest.approx(mean, rel=0.05)
     assert workload.arrivals[-1].at / len(lasts) == pytest.approx(60, rel=0.1)
 
@@ -82,7 +82,7 @@ def test_stated_moments_hold(arrivals: str, duration: str, mean: float) -> None:
 )
 def test_stated_moments_hold_of_what_takes_milliseconds(arrivals: str) -> None:
     workload = read_workload(f"{arrivals},jobs=20000,duration=exponential:mean=500ms", 3)
-    lasts = [one.seconds or 0.0 for one in workload.arrivals]
+    lasts = [arrival.seconds or 0.0 for arrival in workload.arrivals]
     assert sum(lasts) / len(lasts) == pytest.approx(0.5, rel=0.05)
     assert workload.arrivals[-1].at == pytest.approx(1.0, rel=0.05)
 
@@ -124,30 +124,34 @@ def test_wrong_parameters_are_told(spec: str, says: str) -> None:
 
 
 @given(st.integers(1, 5000), st.integers(1, 16))
-def test_a_job_has_all_its_gpus_in_pods_alike(gpus: int, most: int) -> None:
-    members, each = shape(gpus, most)
+def test_a_job_has_all_its_gpus_in_pods_alike(gpus: int, node_gpus: int) -> None:
+    members, each = shape(gpus, node_gpus)
     assert members * each == gpus
-    assert 1 <= each <= most
+    assert 1 <= each <= node_gpus
 
 
 def test_jobs_of_more_than_a_node_are_gangs_of_an_indexed_job() -> None:
-    one, two = jobs(8, 24).arrivals
-    assert (len(one.pods), len(one.owners)) == (1, 0)
-    (owner,) = two.owners.values()
+    single, gang = jobs(8, 24).arrivals
+    assert (len(single.pods), len(single.owners)) == (1, 0)
+    (owner,) = gang.owners.values()
     assert isinstance(owner, Job)
     assert (owner.spec.parallelism, owner.spec.completion_mode) == (3, "Indexed")
-    indexes = [pod.metadata.annotations["batch.kubernetes.io/job-completion-index"] for pod in two.pods]
+    indexes = [pod.metadata.annotations["batch.kubernetes.io/job-completion-index"] for pod in gang.pods]
     assert indexes == ["0", "1", "2"]
 
 
 def test_larger_gangs() -> None:
     before = jobs(1, 4, 8, 16)
     after = enlarge(before, small(), 8)
-    assert [arrival_milli(one) for one in after.arrivals] == [8 * arrival_milli(one) for one in before.arrivals]
-    assert [len(one.pods) for one in after.arrivals] == [1, 4, 8, 16]
-    assert [one.pods[0].spec.containers[0].resources.requests["cpu"] for one in after.arrivals] == ["32000m"] * 4
-    assert {pod_milli(pod) for one in after.arrivals for pod in one.pods} == {8000}
-    uids = [pod.metadata.uid for one in after.arrivals for pod in one.pods]
+    assert [arrival_milli(arrival) for arrival in after.arrivals] == [
+        8 * arrival_milli(arrival) for arrival in before.arrivals
+    ]
+    assert [len(arrival.pods) for arrival in after.arrivals] == [1, 4, 8, 16]
+    assert [arrival.pods[0].spec.containers[0].resources.requests["cpu"] for arrival in after.arrivals] == [
+        "32000m"
+    ] * 4
+    assert {pod_milli(pod) for arrival in after.arrivals for pod in arrival.pods} == {8000}
+    uids = [pod.metadata.uid for arrival in after.arrivals for pod in arrival.pods]
     assert len(set(uids)) == len(uids)
     assert told(before) == told(jobs(1, 4, 8, 16))
 
@@ -160,10 +164,10 @@ def test_shares_and_pods_without_gpus_do_not_grow() -> None:
 
 def test_first_at_most_and_repeated() -> None:
     workload = jobs(1, 64, 8)
-    assert [one.name for one in first_arrivals(workload, 2).arrivals] == ["j0", "j1"]
-    assert [one.name for one in limit_gpus(workload, 8).arrivals] == ["j0", "j2"]
+    assert [arrival.name for arrival in first_arrivals(workload, 2).arrivals] == ["j0", "j1"]
+    assert [arrival.name for arrival in limit_gpus(workload, 8).arrivals] == ["j0", "j2"]
     twice = repeat(workload, 2)
-    assert [(one.name, one.at) for one in twice.arrivals] == [
+    assert [(arrival.name, arrival.at) for arrival in twice.arrivals] == [
         ("j0", 0.0),
         ("j1", 60.0),
         ("j2", 120.0),
@@ -176,21 +180,21 @@ def test_first_at_most_and_repeated() -> None:
 
 def test_time_counts_from_the_first_arrival() -> None:
     early = jobs(1, 8, 1)
-    late = replace(early, arrivals=tuple(replace(one, at=one.at + 600) for one in early.arrivals))
+    late = replace(early, arrivals=tuple(replace(arrival, at=arrival.at + 600) for arrival in early.arrivals))
     assert offered_load(late, small()) == offered_load(early, small())
     assert offered_load(with_load(late, small(), 0.5), small()) == pytest.approx(0.5)
-    assert [one.at for one in repeat(late, 2).arrivals] == [600.0, 660.0, 720.0, 780.0, 840.0, 900.0]
+    assert [arrival.at for arrival in repeat(late, 2).arrivals] == [600.0, 660.0, 720.0, 780.0, 840.0, 900.0]
 
 
 def test_once_more_is_another_of_the_same_kind() -> None:
-    (one,) = jobs(16).arrivals
-    other = renamed_copy(one, "again")
-    assert arrival_milli(other) == arrival_milli(one)
-    assert not {pod.metadata.uid for pod in one.pods} & {pod.metadata.uid for pod in other.pods}
-    assert not one.owners.keys() & other.owners.keys()
+    (original,) = jobs(16).arrivals
+    other = renamed_copy(original, "again")
+    assert arrival_milli(other) == arrival_milli(original)
+    assert not {pod.metadata.uid for pod in original.pods} & {pod.metadata.uid for pod in other.pods}
+    assert not original.owners.keys() & other.owners.keys()
     assert all(pod.metadata.controller and pod.metadata.controller.uid in other.owners for pod in other.pods)
     other.pods[0].spec.node_name = "somewhere"
-    assert not one.pods[0].spec.node_name
+    assert not original.pods[0].spec.node_name
 
 
 @given(
@@ -200,19 +204,21 @@ def test_once_more_is_another_of_the_same_kind() -> None:
 )
 def test_filled_until_so_much_is_asked(milli: list[int], seed: int, ratio: float) -> None:
     capacity = 40_000
-    workload = WorkloadCase("list", tuple(Arrival(f"p{n}", 5.0, 60.0, (_pod(n, one),)) for n, one in enumerate(milli)))
+    workload = WorkloadCase(
+        "list", tuple(Arrival(f"p{n}", 5.0, 60.0, (_pod(n, amount),)) for n, amount in enumerate(milli))
+    )
     order = fill(workload, capacity, ratio, seed)
     assert order == fill(workload, capacity, ratio, seed)
-    asked = sum(arrival_milli(one) for one in order.arrivals)
+    asked = sum(arrival_milli(arrival) for arrival in order.arrivals)
     # Their tools compare with what the next asks of one GPU: the last may reach beyond by the others.
     assert asked <= ratio * capacity + 7000
     if sum(milli) < ratio * capacity:
         assert asked > ratio * capacity - 1000
-        assert {one.name for one in workload.arrivals} <= {one.name for one in order.arrivals}
+        assert {arrival.name for arrival in workload.arrivals} <= {arrival.name for arrival in order.arrivals}
     else:
-        assert {one.name for one in order.arrivals} <= {one.name for one in workload.arrivals}
-    assert all(one.seconds is None for one in order.arrivals)
-    assert len({one.name for one in order.arrivals}) == len(order.arrivals)
+        assert {arrival.name for arrival in order.arrivals} <= {arrival.name for arrival in workload.arrivals}
+    assert all(arrival.seconds is None for arrival in order.arrivals)
+    assert len({arrival.name for arrival in order.arrivals}) == len(order.arrivals)
 
 
 def _pod(number: int, milli: int) -> Pod:
@@ -288,12 +294,12 @@ def test_one_more_job(tmp_path: Path) -> None:
     cluster = small()
     same, after = what_if(str(file), cluster, jobs(1, 8))
     assert same is cluster
-    assert [one.name for one in after.arrivals] == ["j0", "default/extra", "j1"]
+    assert [arrival.name for arrival in after.arrivals] == ["j0", "default/extra", "j1"]
     assert arrival_milli(after.arrivals[1]) == 16_000
     with pytest.raises(CaseError, match="rename one"):
         what_if(str(file), cluster, after)
     _, both = what_if(str(other), cluster, after)
-    uids = [pod.metadata.uid for one in both.arrivals for pod in one.pods]
+    uids = [pod.metadata.uid for arrival in both.arrivals for pod in arrival.pods]
     assert len(set(uids)) == len(uids) == 6
 
 
