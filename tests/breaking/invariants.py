@@ -39,7 +39,7 @@ def no_gpu_twice(world: World) -> None:
         assert used[record.key.name] <= has, f"{record.key.name} runs pods of {used[record.key.name]} GPUs"
 
 
-def half_gangs(world: World) -> list[str]:
+def partially_bound_gangs(world: World) -> list[str]:
     """Return the gangs of which some members are bound and others are not."""
     bound: Counter[str] = Counter(owner_of(pod) for pod in world.pods(bound=True))
     return [
@@ -47,15 +47,15 @@ def half_gangs(world: World) -> list[str]:
     ]
 
 
-def no_half_gang(world: World) -> None:
+def no_partially_bound_gang(world: World) -> None:
     """A gang runs whole, or not at all."""
-    assert not half_gangs(world)
+    assert not partially_bound_gangs(world)
 
 
 async def no_gang_stays_half(world: World) -> None:
     """Once nothing goes wrong any more, a half-bound gang is completed or rolled back before long."""
     end = world.loop.time() + HALF_SECONDS
-    while half := half_gangs(world):
+    while half := partially_bound_gangs(world):
         assert world.loop.time() < end, f"{half} for {HALF_SECONDS:g} s after the last fault"
         await world.run(0.1)
 
@@ -185,5 +185,5 @@ async def settled(world: World) -> None:
     await no_gang_stays_half(world)
     process = await nothing_left(world)
     no_gpu_twice(world)
-    no_half_gang(world)
+    no_partially_bound_gang(world)
     as_if_rebuilt(world, process)

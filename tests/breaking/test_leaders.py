@@ -5,7 +5,7 @@ import pytest
 from tests.e2e import objects
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay
 
-from .invariants import no_gpu_twice, no_half_gang, settled
+from .invariants import no_gpu_twice, no_partially_bound_gang, settled
 from .running import virtually
 from .world import ELECTED, LEAVES, Process, World, cluster, configured
 
@@ -44,7 +44,7 @@ def _one_leaf(world: World, name: str) -> bool:
 
 @pytest.mark.parametrize("bound", range(4))
 @virtually
-async def test_a_leader_falls_while_a_gang_is_half_bound(bound: int) -> None:
+async def test_a_leader_falls_while_a_gang_is_partially_bound(bound: int) -> None:
     async with cluster() as world:
         first, second = await _pair(world)
         _cut_at(first, bound)
@@ -124,7 +124,7 @@ async def test_a_leader_that_sleeps_in_mid_migration_wakes_up_late_and_does_no_h
         for _ in range(60):
             await world.run(1.0)
             no_gpu_twice(world)
-            no_half_gang(world)
+            no_partially_bound_gang(world)
         assert world.nodes_of("g") == after, "nobody is moved again"
         assert second.leads and not first.leads
         await settled(world)

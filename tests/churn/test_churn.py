@@ -51,7 +51,7 @@ def test_a_workload_that_is_passed_over_is_seen() -> None:
     assert len(violations) == 1 and "pending though there is room: {'ignored': 2}" in violations[0]
 
 
-def test_a_gang_that_stays_half_bound_and_a_leader_that_ends_are_seen() -> None:
+def test_a_gang_that_stays_partially_bound_and_a_leader_that_ends_are_seen() -> None:
     violations: list[str] = []
 
     async def main() -> None:

@@ -42,7 +42,7 @@ async def caught_between(
     return second, seats[second]
 
 
-async def left_half_bound(cluster: Cluster, trouble: Trouble, start_replica: StartReplica, *gang: Json) -> None:
+async def left_partially_bound(cluster: Cluster, trouble: Trouble, start_replica: StartReplica, *gang: Json) -> None:
     """Have a leader bind one member of a gang (a Job, or its pods), and be killed before it binds the others.
 
     These never take effect: what a successor finds is one bound member.

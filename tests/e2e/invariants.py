@@ -17,10 +17,10 @@ async def check(cluster: Cluster, replicas: list[Replica]) -> None:
         replica.task.result()
     assert not dead, "a daemon ended by itself"
 
-    async def none_half_bound() -> bool:
-        return not await half_bound(cluster)
+    async def none_partially_bound() -> bool:
+        return not await partially_bound(cluster)
 
-    await cluster.wait_until(none_half_bound, 10, "no gang half bound")
+    await cluster.wait_until(none_partially_bound, 10, "no gang half bound")
     nodes, pods = await cluster.api.list("nodes", None), await cluster.api.list("pods", None)
     problems = [*verify_capacity(nodes, pods), *cluster.recorder.problems]
     if replicas:
@@ -48,7 +48,7 @@ async def _told(cluster: Cluster) -> dict[str, list[tuple[str, str, str]]]:
     return said
 
 
-async def half_bound(cluster: Cluster) -> list[str]:
+async def partially_bound(cluster: Cluster) -> list[str]:
     """Return the gangs of which some members have a node and fewer than their size, counting finished ones."""
     jobs = {job["metadata"]["uid"]: job for job in await cluster.api.list("jobs", None)}
     groups = {

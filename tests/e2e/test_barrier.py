@@ -51,7 +51,7 @@ def small_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "ATTEMPT_OPERATIONS", 400)
 
 
-async def test_a_search_that_costs_too_much_is_set_aside_with_an_event_and_a_metric(
+async def test_a_search_that_costs_too_much_ends_with_an_event_and_a_metric(
     small_budgets: None, cluster: Cluster, daemon: Replica
 ) -> None:
     await cluster.add_fabric({"s1": [4, 4]})

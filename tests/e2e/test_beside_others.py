@@ -105,7 +105,7 @@ async def test_two_schedulers_on_nearly_full_nodes(shared: ControlPlane, api: Ap
     started = time.monotonic()
     kubelets = Kubelets(api, {f"n{n}": 1000 * ROOM for n in range(NODES)}, RUN_SECONDS, FILLER)
     async with kubelets, daemon(shared, tmp_path / "daemon.log"):
-        watched = asyncio.create_task(no_half_gangs(api, kubelets))
+        watched = asyncio.create_task(no_partially_bound_gangs(api, kubelets))
         for turn in range(TURNS):
             await wait_for_room(kubelets, watched, turn * A_TURN)
             await one_turn(api, turn)
@@ -149,7 +149,7 @@ def all_ended(kubelets: Kubelets) -> bool:
     return all(is_ >= should for is_, should in zip(counts, wanted, strict=True))
 
 
-async def no_half_gangs(api: Api, kubelets: Kubelets) -> None:
+async def no_partially_bound_gangs(api: Api, kubelets: Kubelets) -> None:
     """Look for ever for gangs that are bound by half 5 s after the last event of any member."""
     loop = asyncio.get_running_loop()
     while True:

@@ -8,7 +8,7 @@ from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from . import objects
 from .api import Json
-from .between import left_half_bound
+from .between import left_partially_bound
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica, Trouble
 from .hanging import slow_bindings
@@ -28,12 +28,12 @@ async def none_bound(cluster: Cluster, name: str) -> bool:
     return not any(nodes_of(await cluster.pods_of(name)))
 
 
-async def test_pods_without_owners_do_not_take_the_seats_of_a_half_bound_gang(
+async def test_pods_without_owners_do_not_take_the_seats_of_a_partially_bound_gang(
     cluster: Cluster, trouble: Trouble, start_replica: StartReplica
 ) -> None:
     """They are understood at first sight, the gang's once its Job is listed: nothing is decided before."""
     await cluster.add_fabric({"s1": [4]})
-    await left_half_bound(cluster, trouble, start_replica, objects.gang("team", 4))
+    await left_partially_bound(cluster, trouble, start_replica, objects.gang("team", 4))
     trouble.faults.add(Delay(1.0), verb="list", resource="jobs")
     await cluster.apply(*(objects.pod(f"single{number}", WHOLE_NODE) for number in range(3)))
     await start_replica()
@@ -42,7 +42,7 @@ async def test_pods_without_owners_do_not_take_the_seats_of_a_half_bound_gang(
         assert await none_bound(cluster, f"single{number}")
 
 
-async def test_a_half_bound_gang_that_ran_complete_stays_though_the_scheduler_restarts(
+async def test_a_partially_bound_gang_that_ran_complete_stays_though_the_scheduler_restarts(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:
     """Some of its members bear a condition that says so; a gang without that is rolled back."""
@@ -121,11 +121,11 @@ async def _only(cluster: Cluster, name: str, count: int) -> bool:
     return len(pods) == 4 and sum(map(bool, nodes_of(pods))) == count
 
 
-async def test_a_half_bound_gang_without_room_is_rolled_back_by_a_successor(
+async def test_a_partially_bound_gang_without_room_is_rolled_back_by_a_successor(
     cluster: Cluster, trouble: Trouble, start_replica: StartReplica
 ) -> None:
     await cluster.add_fabric({"s1": [4]})
-    await left_half_bound(cluster, trouble, start_replica, lasting("team", 4))
+    await left_partially_bound(cluster, trouble, start_replica, lasting("team", 4))
     free = {node["metadata"]["name"] for node in await cluster.api.list("nodes", None)}
     free -= set(nodes_of(await cluster.pods_of("team")))
     for node in free:
@@ -137,14 +137,16 @@ async def test_a_half_bound_gang_without_room_is_rolled_back_by_a_successor(
     await cluster.wait_bound("team", 4, 30)
 
 
-async def test_a_half_bound_gang_whose_other_pods_are_gone_gives_its_gpus_back(
+async def test_a_partially_bound_gang_whose_other_pods_are_gone_gives_its_gpus_back(
     cluster: Cluster, trouble: Trouble, start_replica: StartReplica
 ) -> None:
     """No controller makes them again, so the successor never has a pod of it to place."""
     await cluster.add_fabric({"s1": [4]})
     said = {"gang-name": "crew", "gang-size": "4"}
     names = [f"crew-{number}" for number in range(4)]
-    await left_half_bound(cluster, trouble, start_replica, *(objects.pod(name, WHOLE_NODE, said) for name in names))
+    await left_partially_bound(
+        cluster, trouble, start_replica, *(objects.pod(name, WHOLE_NODE, said) for name in names)
+    )
     for pod in await cluster.pods_of("crew"):
         if not pod["spec"].get("nodeName"):
             await cluster.api.delete("pods", pod["metadata"]["name"], grace=0)

@@ -10,7 +10,7 @@ from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 
 from . import objects
-from .between import left_half_bound
+from .between import left_partially_bound
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica, Trouble
 from .hanging import slow_bindings
@@ -88,12 +88,12 @@ async def test_a_leader_that_is_killed_is_replaced(cluster: Cluster, start_repli
     assert await holder(cluster) == standby.daemon.identity
 
 
-async def test_a_successor_completes_what_was_half_bound(
+async def test_a_successor_completes_what_was_partially_bound(
     cluster: Cluster, trouble: Trouble, start_replica: StartReplica
 ) -> None:
     """It learns from the bound members where the gang stands."""
     await cluster.add_fabric({"s1": [4, 4, 4]})
-    await left_half_bound(cluster, trouble, start_replica, objects.gang("team", 4))
+    await left_partially_bound(cluster, trouble, start_replica, objects.gang("team", 4))
     await start_replica()
     pods = await cluster.wait_bound("team", 4)
     assert len({pod["spec"]["nodeName"].rpartition("-")[0] for pod in pods}) == 1

@@ -56,7 +56,7 @@ def test_limits_per_leaf_raise_what_is_needed() -> None:
     assert any("8 nodes in s1/l1, allowed are 4" in problem for problem in problems)
 
 
-def test_half_bound_and_unknown_nodes() -> None:
+def test_partially_bound_and_unknown_nodes() -> None:
     assert "half bound" in verify_gang(fabric((4,)), gang("s1-l1-1", ""))[0]
     assert "do not exist" in verify_gang(fabric((4,)), gang("elsewhere"))[0]
 

@@ -186,7 +186,7 @@ async def play(
         await scheduler.start(kind.config)
         await _leads(cluster)
         await _submit(cluster)
-        result.met = await _half_bound(cluster)
+        result.met = await _partially_bound(cluster)
         term = await _term(cluster)
         if kind is Kind.LEADER:
             await scheduler.kill()
@@ -238,7 +238,7 @@ async def _submit(cluster: Cluster) -> None:
     await asyncio.gather(*(cluster.apply(item) for item in singles))
 
 
-async def _half_bound(cluster: Cluster) -> int:
+async def _partially_bound(cluster: Cluster) -> int:
     """Wait for the first moment at which a gang is half bound; return how many are.
 
     None are if nothing was bound any more for some seconds after the first gang.

@@ -9,5 +9,5 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("kind", Kind)
-async def test_no_gang_stays_half_bound(kind: Kind) -> None:
+async def test_no_gang_stays_partially_bound(kind: Kind) -> None:
     assert [result.problems for result in await run(1, [kind]) if not result.ok] == []

@@ -117,7 +117,7 @@ def test_not_even_an_exit_gets_out(isolated: Isolated, error: BaseException) -> 
     assert isolated.call("bad", "filter", lambda: "well") == "well"
 
 
-def test_one_that_loops_for_ever_is_ended_and_set_aside(
+def test_a_plugin_that_loops_for_ever_is_ended_and_disabled(
     isolated: Isolated, counting: Counting, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(PluginError, match=r"plugin loop failed: filter: it took longer than 0\.3 s and is disabled"):
@@ -176,7 +176,7 @@ def test_one_that_can_not_be_ended_is_never_asked_again_while_it_hangs(
     assert isolated.call("stuck", "filter", lambda: "well") == "well"
 
 
-def test_all_plugins_of_a_decision_share_its_time_and_the_slowest_is_set_aside(isolated: Isolated) -> None:
+def test_all_plugins_of_a_decision_share_its_time_and_the_slowest_is_disabled(isolated: Isolated) -> None:
     isolated.begin()
     isolated.call("slow", "filter", lambda: time.sleep(0.25))
     with pytest.raises(PluginError, match="plugin slow failed"):

@@ -1,4 +1,4 @@
-"""Names of arguments and local variables of the package say what they are."""
+"""Names of arguments and local variables say what they are, in the package and in tests."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from tests.prose.__main__ import ROOT
 
-PACKAGE: Final = ROOT / "topo_scheduler"
+SOURCES: Final = [ROOT / "topo_scheduler", ROOT / "tests"]
 VAGUE: Final = frozenset({"one", "found", "told", "some", "most", "gone", "there"})
 """Instead: the thing itself (``node``, ``candidate``, ``reason``), or what is counted (``max_pods``)."""
 SECOND_WORDS: Final = {
@@ -67,9 +67,8 @@ def vague_names(source: str) -> list[str]:
 
 
 def test_names_say_what_they_are() -> None:
-    wrong = {
-        str(path.relative_to(ROOT)): vague_names(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")
-    }
+    paths = [path for folder in SOURCES for path in folder.rglob("*.py")]
+    wrong = {str(path.relative_to(ROOT)): vague_names(path.read_text(encoding="utf-8")) for path in paths}
     assert {path: names for path, names in wrong.items() if names} == {}
 
 

@@ -80,7 +80,7 @@ def test_a_migration_whose_seats_were_not_recorded_does_not_wait_for_them() -> N
     assert world.one().phase is Phase.DONE
 
 
-def test_a_migration_that_is_held_back_holds_no_seats() -> None:
+def test_a_migration_in_backoff_holds_no_seats() -> None:
     world = World(ENABLED, {"s1/l1": 4})
     world.put("alone", "s1-l1-1", 8)
     refused = _refuse_to_record_seats(world, 1)

@@ -119,7 +119,7 @@ def test_the_pauses_double_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize("dry_runs", [True, False])
-def test_a_gang_of_a_refused_class_is_never_half_bound_and_bound_when_it_is_welcome(dry_runs: bool) -> None:
+def test_a_gang_of_a_refused_class_is_never_partially_bound_and_bound_when_it_is_welcome(dry_runs: bool) -> None:
     d = Driver(fabric({"s1/l1": 4}))
     pods = gang(4)
     server = Server(d, pods)
@@ -272,7 +272,7 @@ def test_a_node_that_vanishes_meanwhile_is_not_bound_to() -> None:
     assert d.where(pod)
 
 
-def test_a_gang_that_is_half_bound_is_repaired_or_rolled_back_in_time() -> None:
+def test_a_gang_that_is_partially_bound_is_repaired_or_rolled_back_in_time() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     d.own(owner("ReplicaSet", "g", {"gang-size": "4"}))
     pods = gang(4, controlled=True)

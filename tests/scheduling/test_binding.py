@@ -220,7 +220,7 @@ def test_a_pod_that_the_watch_still_has_is_bound_again_after_a_backoff() -> None
     assert d.told(pod, Reason.BIND_FAILED) == []
 
 
-def test_a_gang_is_not_left_half_bound_where_a_member_was_said_to_be_gone() -> None:
+def test_a_gang_is_not_left_partially_bound_where_a_member_was_said_to_be_gone() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pods = gang(2)
     d.apply(*pods)

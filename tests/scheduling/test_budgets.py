@@ -69,7 +69,7 @@ def placed_beside(d: Driver, *evil: Pod) -> None:
 
 @pytest.mark.parametrize("size", [12, 40, 140, 1000])
 @pytest.mark.parametrize("full", [False, True])
-def test_gangs_of_many_classes_are_placed_or_set_aside(size: int, full: bool) -> None:
+def test_gangs_of_many_classes_are_placed_or_unschedulable(size: int, full: bool) -> None:
     nodes = fabric({f"s{s}/l{leaf}": 8 for s in (1, 2) for leaf in (1, 2, 3)})
     d = Driver(nodes)
     if full:  # half of each node is taken: the quick way finds nothing

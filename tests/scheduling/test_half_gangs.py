@@ -43,7 +43,7 @@ def again(pods: list[Pod]) -> Driver:
     return d
 
 
-def test_a_successor_completes_a_half_bound_gang_before_an_older_pod_is_placed() -> None:
+def test_a_successor_completes_a_partially_bound_gang_before_an_older_pod_is_placed() -> None:
     first = Driver(fabric({"s1/l1": 4}))
     pods = gang(4)
     half(first, pods)
@@ -194,7 +194,7 @@ def test_after_a_rollback_every_member_is_tried_before_one_is_bound() -> None:
     assert d.flight == {}
 
 
-def test_a_half_bound_gang_whose_missing_members_have_no_pods_is_rolled_back_by_a_successor() -> None:
+def test_a_partially_bound_gang_whose_missing_members_have_no_pods_is_rolled_back_by_a_successor() -> None:
     first = Driver(fabric({"s1/l1": 4}))
     pods = gang(4)
     half(first, pods)
@@ -207,7 +207,7 @@ def test_a_half_bound_gang_whose_missing_members_have_no_pods_is_rolled_back_by_
     assert len(second.evicted()) == 2
 
 
-def test_a_half_bound_gang_whose_missing_members_are_deleted_is_rolled_back() -> None:
+def test_a_partially_bound_gang_whose_missing_members_are_deleted_is_rolled_back() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     rest = half(d, gang(4))
     for uid in rest:
@@ -484,7 +484,7 @@ def test_a_gang_of_which_a_pod_is_deleted_while_all_binds_are_on_their_way_does_
 
 
 @pytest.mark.parametrize("why", ["no room", "too few pods", "refused"])
-def test_a_gang_whose_rest_was_set_aside_before_its_first_bind_was_answered_does_not_stay_half(why: str) -> None:
+def test_a_gang_whose_rest_was_unschedulable_before_its_first_bind_was_answered_does_not_stay_half(why: str) -> None:
     """Pods are deleted and created again while a slow API server has yet to answer the binds of the others."""
     d = Driver(fabric({"s1/l1": 4}))
     pods = gang(4)

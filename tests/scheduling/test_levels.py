@@ -196,7 +196,7 @@ def test_the_time_counts_from_when_all_pods_are_there() -> None:
     assert len(d.where(first, second)) == 2
 
 
-def test_a_gang_that_lost_a_pod_while_it_was_set_aside_says_that_it_waits_for_it() -> None:
+def test_a_gang_that_lost_a_pod_while_it_was_unschedulable_says_that_it_waits_for_it() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     fill_nodes(d, "s1-a-1", "s1-b-1")
     first, second = annotated_gang(2, relax_after="1h")

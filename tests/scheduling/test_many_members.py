@@ -142,7 +142,7 @@ def test_members_read_again_in_parts_are_not_tried_before(passes: Counter[str]) 
     assert len(d.where(*pods)) == MEMBERS
 
 
-def test_a_half_bound_gang_whose_other_binds_are_refused(passes: Counter[str]) -> None:
+def test_a_partially_bound_gang_whose_other_binds_are_refused(passes: Counter[str]) -> None:
     d, pods = placed()
     d.answer(pods[0].metadata.uid)
     passes.clear()

@@ -50,7 +50,7 @@ def nodes() -> Driver:
     return Driver([make_node(f"n{number}", "s/l", labels={HOST: f"n{number}"}) for number in range(3)])
 
 
-def parked(kind: str) -> tuple[Driver, Pod]:
+def unschedulable(kind: str) -> tuple[Driver, Pod]:
     """Return a driver, and a pod that stays pending whatever comes: no node has what it selects."""
     d = nodes()
     pod = pending(kind)
@@ -68,7 +68,7 @@ def tried(d: Driver, pod: Pod) -> int:
 
 @pytest.mark.parametrize("kind", ["affinity", "two terms", "spread", "port", "anti-affinity"])
 def test_pods_at_which_no_constraint_looks_have_none_tried_again(kind: str) -> None:
-    d, pod = parked(kind)
+    d, pod = unschedulable(kind)
     other = make_pod("other", gpus=1, labels={"app": "web"}, node="n1", scheduler="another")
     d.apply(other)
     assert tried(d, pod) == 0
@@ -80,7 +80,7 @@ def test_pods_at_which_no_constraint_looks_have_none_tried_again(kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["affinity", "spread", "anti-affinity"])
 def test_pods_at_which_one_looks_do(kind: str) -> None:
-    d, pod = parked(kind)
+    d, pod = unschedulable(kind)
     near = make_pod("db", gpus=1, labels={"app": "db"}, node="n1", scheduler="another")
     d.apply(near)
     assert tried(d, pod) == 1

@@ -435,7 +435,7 @@ def test_a_failure_leaves_no_half_built_view() -> None:
     assert len(d.where(*pods)) == 2
 
 
-def test_a_parked_pod_whose_filter_fails_while_others_are_woken_is_not_lost() -> None:
+def test_an_unschedulable_pod_whose_filter_fails_while_others_are_woken_is_not_lost() -> None:
     away = False
 
     def flaky(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:

@@ -91,7 +91,7 @@ TestLine = Line.TestCase
 TestLine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_parked_ones_that_are_woken_have_their_turns_in_order() -> None:
+def test_unschedulable_workloads_that_are_woken_have_their_turns_in_order() -> None:
     queue = Queue()
     orders = {
         order.id: order

@@ -26,7 +26,7 @@ def full() -> tuple[Driver, Pod, Pod]:
     return d, holder, waiter
 
 
-def parked(d: Driver, pod: Pod) -> bool:
+def unschedulable(d: Driver, pod: Pod) -> bool:
     entry = d.engine.workloads.of_pod(pod.metadata.uid)
     return entry is not None and d.engine.queue.place(entry[0].id) is Place.UNSCHEDULABLE
 
@@ -94,7 +94,7 @@ def test_an_obstacle_that_goes(obstacle: str) -> None:
     pod = make_pod("p", gpus=8)
     d.apply(pod)
     d.step()
-    assert parked(d, pod)
+    assert unschedulable(d, pod)
     d.nodes(make_node("n", "s/l"))
     d.step()
     assert len(d.flight) == 1
@@ -106,7 +106,7 @@ def test_labels_that_change_the_rule() -> None:
     pods = gang(2)
     d.apply(*pods)
     d.step()
-    assert parked(d, pods[0]), "two nodes of one leaf would do, and one of them is taken"
+    assert unschedulable(d, pods[0]), "two nodes of one leaf would do, and one of them is taken"
     free = next(name for name in "ac" if not any(pod.spec.node_name == name for pod in d.pods.values()))
     d.nodes(make_node("b", "s/l1"))
     d.step()
@@ -120,7 +120,7 @@ def test_a_node_that_vanishes_may_make_the_rule_laxer() -> None:
     pods = gang(2)
     d.apply(*pods)
     d.step()
-    assert parked(d, pods[0])
+    assert unschedulable(d, pods[0])
     d.drop_node(held)
     d.step()
     assert len(d.flight) == 2, "without it two leaves are the fewest"
@@ -143,7 +143,7 @@ def test_a_configuration_that_changes() -> None:
     pods = gang(4)
     d.apply(*pods)
     d.step()
-    assert parked(d, pods[0])
+    assert unschedulable(d, pods[0])
     d.engine.configure(configured())
     d.step()
     assert len(d.flight) == 4
@@ -156,7 +156,7 @@ def test_a_configuration_that_no_longer_requires_the_rule() -> None:
     pods = gang(2)
     d.apply(*pods)
     d.step()
-    assert parked(d, pods[0])
+    assert unschedulable(d, pods[0])
     d.engine.configure(configured("{topologyConstraints: {enforcement: preferred}}"))
     d.step()
     assert len(d.flight) == 2
@@ -167,7 +167,7 @@ def test_a_bind_that_fails_frees_room_for_others() -> None:
     first, second = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
     d.apply(first, second)
     d.step()
-    assert parked(d, second)
+    assert unschedulable(d, second)
     d.answer(first.metadata.uid, BindOutcome.WITHDRAWN)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["two"], "while the first backs off"
@@ -178,7 +178,7 @@ def test_a_pod_that_turns_out_to_run_elsewhere_frees_what_was_held_for_it() -> N
     first, second = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
     d.apply(first, second)
     d.step()
-    assert parked(d, second)
+    assert unschedulable(d, second)
     first.spec.node_name = "b"
     d.tell_again(first)
     d.step()
@@ -191,7 +191,7 @@ def test_a_pod_that_is_resized_in_place() -> None:
     d.run(holder)
     d.apply(waiter)
     d.step()
-    assert parked(d, waiter)
+    assert unschedulable(d, waiter)
     holder.spec.containers[0].resources.requests["cpu"] = "2"
     d.apply(holder)
     d.step()
@@ -237,7 +237,7 @@ def test_a_daemon_that_comes_may_make_the_rule_laxer() -> None:
     pods = [make_pod(f"g-{n}", cpu="8", annotations={"gang-name": "g", "gang-size": "2"}) for n in range(2)]
     d.apply(*pods)
     d.step()
-    assert parked(d, pods[0])
+    assert unschedulable(d, pods[0])
     d.apply(daemon(held))
     d.step()
     assert len(d.flight) == 2, "one leaf will never hold it any more"
@@ -257,7 +257,7 @@ def test_time() -> None:
     assert d.engine.next_due() == 30, "it is looked then whether a node is to be held for it"
     assert tried(d, 30) == 0
     assert tried(d, 10_000) == 0
-    assert parked(d, waiter)
+    assert unschedulable(d, waiter)
 
 
 def test_our_own_condition_coming_back() -> None:

@@ -25,7 +25,7 @@ def test_a_member_whose_bind_failed_is_placed_again_beside_the_others() -> None:
     assert sorted(pod.metadata.annotations["topology.scheduler/rank"] for pod in pods) == ["0", "1", "2"]
 
 
-def half_bound(d: Driver, pods: list[Pod], *, taken: bool = True) -> None:
+def partially_bound(d: Driver, pods: list[Pod], *, taken: bool = True) -> None:
     """One bind of the gang fails, and what it would need is taken at the same moment."""
     d.apply(*pods)
     d.step()
@@ -42,7 +42,7 @@ def test_a_gang_that_can_not_be_completed_is_rolled_back() -> None:
     d = Driver(fabric({"s1/l1": 3}))
     d.own(owner("ReplicaSet", "g"))
     pods = gang(3, controlled=True)
-    half_bound(d, pods)
+    partially_bound(d, pods)
     assert d.evicted() == []
     assert d.engine.next_due() == 5, "seconds after its bind failed"
     d.step(3.9)
@@ -76,7 +76,7 @@ def test_a_gang_of_bare_pods_is_rolled_back_too_and_its_users_are_told_to_create
     """A gang is whole or gone; the half of one would hold its GPUs for ever."""
     d = Driver(fabric({"s1/l1": 3}))
     pods = gang(3)
-    half_bound(d, pods)
+    partially_bound(d, pods)
     d.step(5)
     assert sorted(d.evicted()) == ["g-1", "g-2"]
     (text,) = d.told(pods[1], Reason.ROLLED_BACK)
@@ -87,7 +87,7 @@ def test_a_gang_that_found_room_again_is_not_rolled_back() -> None:
     d = Driver(fabric({"s1/l1": 3}))
     d.own(owner("ReplicaSet", "g"))
     pods = gang(3, controlled=True)
-    half_bound(d, pods)
+    partially_bound(d, pods)
     d.step(1)
     d.nodes(make_node("s1-l1-9", "s1/l1"))
     d.step(1)
@@ -141,7 +141,7 @@ def test_a_gang_that_was_rolled_back_starts_anew() -> None:
     d = Driver(fabric({"s1/l1": 3}))
     d.own(owner("ReplicaSet", "g"))
     pods = gang(3, controlled=True)
-    half_bound(d, pods)
+    partially_bound(d, pods)
     d.step(5)
     d.delete(*pods[1:])
     again = gang(3, controlled=True)[1:]
