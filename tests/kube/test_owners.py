@@ -331,6 +331,21 @@ async def test_a_server_that_has_not_read_its_roles_yet_hides_no_owner() -> None
         assert len(chain.owners) == 1
 
 
+@virtual_time
+async def test_a_missing_permission_is_named_though_each_caller_has_less_time_than_roles_may_take() -> None:
+    async with world() as w:
+        pod = metadata_owned_by(controller_reference(create_ray_cluster(w)))
+        owners = directory(w)
+        await owners.complete(pod)
+        w.server.faults.add(NO_ROLES_YET, verb="get", resource="rayclusters")
+        for _ in range(2):
+            assert await owners.confirm(pod, age=0.0, within=RIGHTS_SECONDS / 2) is None
+        for _ in range(2):
+            chain = await owners.confirm(pod, age=0.0, within=RIGHTS_SECONDS / 2)
+            assert chain is not None
+            assert "grant the verb get on rayclusters.ray.io" in chain.doubt
+
+
 @pytest.mark.parametrize("fault", [Refuse(429), Refuse(500), Disconnect(), Truncate()], ids=repr)
 @virtual_time
 async def test_no_answer_is_not_an_answer(fault: Fault) -> None:

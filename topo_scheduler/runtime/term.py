@@ -376,21 +376,28 @@ class Term:
             await asyncio.sleep(max(0.0, min(due, until) - now))
 
     async def _await_storage(self) -> None:
-        """Wait for claims and volumes.
+        """Wait for claims, volumes and PodDisruptionBudgets.
 
-        If they can't be listed, the scheduler starts anyway: pods without claims need no list.
+        If they can't be listed, the scheduler starts anyway: pods without claims that preempt no other need no list.
         """
         try:
             async with asyncio.timeout(OWNERS_SECONDS):
                 for reflector in self._storage.values():
                     await reflector.tried.wait()
                 await self._node_topologies.tried.wait()
+                await self._reflectors["poddisruptionbudgets"].tried.wait()
         except TimeoutError:
             pass
         if unlisted := ", ".join(self.engine.world.around.storage.unlisted):
             log.warning("pods with volume claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
         if unlisted := ", ".join(self.engine.world.inventory.unlisted):
             log.warning("pods with resource claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
+        if not self.engine.preempting.budgets.known:
+            log.warning(
+                "no pod is evicted to make room, and none is moved, until these can be listed: %s; %s",
+                BUDGETS.described,
+                CAUSE_OF_NO_LIST,
+            )
 
     def api_server_answered(self, seconds: float) -> None:
         """Note how long a bind took, or a renewal of the Lease, in seconds."""

@@ -35,13 +35,16 @@ from topo_scheduler.kube.reading.owner_chains import Absent, ChainLink, describe
 logger = logging.getLogger(__name__)
 
 RIGHTS_SECONDS = 10.0
-"""Seconds of retries after the first refusal by RBAC of a kind: a server that has just started has no roles yet."""
+"""Seconds of retries after the first refusal by RBAC of a kind: a server that has just started has no roles yet.
+
+They count from the first refusal, whoever read: a caller may have less time than that for its answer.
+"""
 
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4
 
 MAX_REPORTED_KINDS = 1_024
-"""Most kinds for which the reader logs the missing permission."""
+"""Most kinds for which the reader logs the missing permission, and for which it retries a refusal."""
 
 
 class OwnerReader:
@@ -51,10 +54,13 @@ class OwnerReader:
         self, client: Client, kinds: Sequence[Resource[Any]], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
+        self._clock = clock
         self._discovery = Discovery(client, clock=clock)
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
         self._reported: set[str] = set()
+        self._refused_at: dict[str, float] = {}
+        """When RBAC first refused a kind that was not read since."""
 
     def knows(self, reference: OwnerReference) -> bool:
         """Return whether a reference points to one of the kinds that are known without discovery."""
@@ -119,12 +125,20 @@ class OwnerReader:
         self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int, slot: Slot
     ) -> ChainLink | Absent:
         """Get the owner; retries the first refusal by RBAC of a kind for a while before accepting it."""
-        return await retried(
+        owner = await retried(
             lambda: self._get(resource, namespace, reference, attempts, slot),
             seconds=RIGHTS_SECONDS,
             longest=2.0,
-            passing=lambda error: lacks_rights(error) and resource.described not in self._reported,
+            passing=lambda error: lacks_rights(error) and self._may_be_granted(resource.described),
         )
+        self._refused_at.pop(resource.described, None)
+        return owner
+
+    def _may_be_granted(self, kind: str) -> bool:
+        """Return whether a refusal by RBAC of a kind may pass: it is not accepted yet, and the first was just now."""
+        if kind in self._reported or (kind not in self._refused_at and len(self._refused_at) >= MAX_REPORTED_KINDS):
+            return False
+        return self._clock() - self._refused_at.setdefault(kind, self._clock()) < RIGHTS_SECONDS
 
     async def _get(
         self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int, slot: Slot

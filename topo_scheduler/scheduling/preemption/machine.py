@@ -52,6 +52,10 @@ MAX_RETRY_SECONDS: Final = 10.0
 """Seconds at most until workloads that found no victims search again if something changed."""
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, in addition to those of the attempt."""
+NO_BUDGETS: Final = (
+    "The scheduler evicts no pod to make room until it has the list of PodDisruptionBudgets; its log says what is wrong"
+    " if that lasts."
+)
 NOT_DEALLOCATED: Final = (
     "The devices of pods that have ended are still allocated to their resource claims. Until Kubernetes deallocates one"
     " of them, no other pod is evicted for devices; check that kube-controller-manager runs its controller of resource"
@@ -261,7 +265,8 @@ class Preempting:
         self._turns.again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
             self._turns.leave(workload.id)
-            return out, ""
+            awaits = decision.room_helps and not self.budgets.known and self._could(workload, members)
+            return out, NO_BUDGETS if awaits else ""
         if doubt := workload.doubt:
             self._turns.leave(workload.id)
             return out, f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
@@ -391,7 +396,11 @@ class Preempting:
     @property
     def lowest(self) -> int | None:
         """Lowest priority of a pod that could be evicted; None if there is none."""
-        return min(self._world.ledger.priorities, default=None) if self.enabled and self.budgets.known else None
+        return self._lowest if self.budgets.known else None
+
+    @property
+    def _lowest(self) -> int | None:
+        return min(self._world.ledger.priorities, default=None) if self.enabled else None
 
     def idle_for(self, id_: str, priority: int) -> bool:
         """Return whether preemption is irrelevant to a workload.
@@ -560,9 +569,13 @@ class Preempting:
                 out.append(Nominate(reference(membership[1]), ""))
         return out
 
+    def _could(self, workload: Workload, members: Sequence[Member]) -> bool:
+        """Return whether a pod has a lower priority, and this workload preempts at all."""
+        lowest = self._lowest
+        return lowest is not None and lowest < workload.priority and all(member.preempts for member in members)
+
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
-        lowest = self.lowest
-        if lowest is None or lowest >= workload.priority or not all(member.preempts for member in members):
+        if not self.budgets.known or not self._could(workload, members):
             return False
         self._wanted = self._wanted or not self.ready
         return self.ready

@@ -105,6 +105,7 @@ class Budgets:
 
     def listed(self) -> None:
         """Record that the list of budgets is complete."""
+        self.changes += not self.known
         self.known = True
 
     def put(self, budget: DisruptionBudget) -> str:
