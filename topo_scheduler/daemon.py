@@ -72,6 +72,11 @@ _ANSWERS: Final = {
 }
 CONFIG_POLL_SECONDS: Final = 2.0
 """Interval between reads of the configuration files. A ConfigMap takes up to a minute to reach its pod anyway."""
+EMPTIED: Final = (
+    "no configuration in it any more; if every field is to have its default, write a document of kind"
+    " TopologySchedulerConfig without spec"
+)
+"""Why an emptied configuration is refused: it would end quotas and recovery at once."""
 
 
 def collect_last_term() -> None:
@@ -294,16 +299,22 @@ class Daemon:
         if self._config_path is None:
             return
         read: Configuration | None = None
+        kinds = self.configuration.kinds
         while True:
             await asyncio.sleep(CONFIG_POLL_SECONDS)
             try:
                 fresh = await asyncio.to_thread(read_configuration, self._config_path)
+                if kinds and not fresh.kinds:
+                    raise ConfigError(f"{self._config_path}: {EMPTIED}")
             except ConfigError as error:
                 if str(error) != self._refused_config:
                     self._refused_config = str(error)
                     log.error("the changed configuration is refused, the old one stays: %s", error)
                 continue
             self._refused_config = ""
+            for kind in set(kinds).difference(fresh.kinds):
+                log.warning("the configuration has no %s any more: its fields have their defaults", kind)
+            kinds = fresh.kinds
             # Compare with the last read of the file, not with the configuration in use: flags may override that.
             if read is not None and fresh.scheduler != read.scheduler:
                 log.warning("SchedulerConfig changed: it takes effect when this process is started again")

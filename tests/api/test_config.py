@@ -520,13 +520,13 @@ def test_a_list_is_its_items_and_what_is_skipped_is_known() -> None:
     service = "{apiVersion: v1, kind: Service, metadata: {name: x}}"
     ours = "{apiVersion: topology.scheduler/v1alpha1, kind: SchedulerConfig, schedulerName: mine}"
     configuration = load(f"apiVersion: v1\nkind: List\nitems:\n- {service}\n- {ours}\n")
-    assert (configuration.scheduler.scheduler_name, configuration.skipped, configuration.empty) == (
+    assert (configuration.scheduler.scheduler_name, configuration.skipped, configuration.kinds) == (
         "mine",
         ("Service x",),
-        False,
+        ("SchedulerConfig",),
     )
     assert configuration == load(ours), "what stands beside it makes no other configuration"
-    assert load("").empty and load("").skipped == ()
+    assert load("").kinds == load("").skipped == ()
     wrong = ours.replace("v1alpha1", "v1")
     assert "apiVersion is 'topology.scheduler/v1'; write topology.scheduler/v1alpha1" in refusal(wrong)
     assert "kind is 'Migration'; write one of" in refusal(ours.replace("SchedulerConfig", "Migration"))

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def recorded(configuration: Configuration, directory: Path) -> Configuration:
     if scheduler.record.directory:
         return configuration
     recording = scheduler.model_copy(update={"record": Recording(directory=str(directory))})
-    return Configuration(recording, configuration.topology)
+    return replace(configuration, scheduler=recording)
 
 
 def replayed(replica: "Replica") -> Report:

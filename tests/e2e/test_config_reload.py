@@ -78,8 +78,9 @@ async def test_new_weights_take_effect(cluster: Cluster, start_replica: StartRep
             "did you mean resourceAvailability?",
         ),
         ("kind: [unfinished", "not valid YAML"),
+        ("# nothing any more\n", "no configuration in it any more"),
     ],
-    ids=["bad choice", "out of range", "unknown key", "no YAML"],
+    ids=["bad choice", "out of range", "unknown key", "no YAML", "emptied"],
 )
 async def test_a_bad_one_is_refused_and_the_old_one_stays(
     cluster: Cluster,
@@ -106,3 +107,14 @@ async def test_a_bad_one_is_refused_and_the_old_one_stays(
     better = written(file, topologyConstraints={"maxNodesPerLeaf": 4})
     await cluster.wait_for(lambda: replica.daemon.configuration.topology == better.topology, 10, "mended")
     assert await replica.metric("topology_scheduler_configuration_refused") == 0
+
+
+async def test_a_kind_that_is_gone_from_the_file_is_told(
+    cluster: Cluster, start_replica: StartReplica, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.yaml"
+    await start_replica(written(file, topologyConstraints={"maxNodesPerLeaf": 2}), config_path=file)
+    put(file, file.read_text().split("---")[0])
+    await cluster.wait_for(
+        lambda: any("has no TopologySchedulerConfig any more" in line for line in caplog.messages), 10, "a warning"
+    )

@@ -1,6 +1,7 @@
 """After an eviction for a workload was refused, no victim is evicted before dry runs show that all of them could be."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -96,6 +97,20 @@ async def test_a_webhook_without_dry_runs_does_not_end_preemption() -> None:
             w.server.faults.add(Refuse(400, message=NO_DRY_RUN), verb="create", resource="pods/eviction", times=LEAF)
             await rounds(e, 6)
             assert e.running <= LEAF
+
+
+@virtual_time
+async def test_refusals_of_evictions_and_of_dry_runs_are_logged_in_the_words_of_the_api_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with eviction_scene(w, job) as e:
+            w.server.faults.add(Refuse(403, message="not on Sundays"), verb="create", resource="pods/eviction")
+            await rounds(e, 4)
+    refusals = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    for request in ("its eviction", "a dry run of its eviction"):
+        assert any(line.endswith(f"the API server refused {request}: not on Sundays") for line in refusals), refusals
 
 
 @virtual_time

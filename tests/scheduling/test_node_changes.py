@@ -6,6 +6,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric, held
 from topo_scheduler.api.objects import Container, PodSpec, ResourceRequirements
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import BindOutcome
 
 
 def test_a_node_deleted_between_decision_and_bind() -> None:
@@ -76,6 +77,30 @@ def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> N
     (message,) = d.told(pod, Reason.OVERSUBSCRIBED)
     assert "default/thief" in message and message.endswith("give the two schedulers different nodes")
     assert len(d.complaints()) == 1
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["before the answer", "after the answer"])
+def test_a_binding_that_a_webhook_changed_is_told_and_its_kind_is_in_backoff(answered: bool) -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    d.apply(make_pod("full", gpus=8, node="s1-l1-1"))
+    pod, other = make_pod("p", gpus=8), make_pod("q", gpus=8, namespace="others")
+    d.apply(pod)
+    d.step()
+    uid = pod.metadata.uid
+    bind = d.flight.pop(uid)
+    if answered:
+        d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)
+    pod.spec.node_name = "s1-l1-1"
+    d.tell_again(pod)
+    if not answered:
+        d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)
+    d.step()
+    (message,) = d.told(pod, Reason.BIND_FAILED)
+    assert message.startswith(f"Binding to {bind.node} failed: the pod is on s1-l1-1; a mutating admission webhook")
+    assert all(line.endswith("run one scheduler of this name") for line in d.complaints()), "there is no second one"
+    d.apply(make_pod("next", gpus=8), other)
+    d.step()
+    assert [bind.pod.name for bind in d.flight.values()] == ["q"], "pods of another namespace are bound"
 
 
 def test_a_pod_that_its_owner_resizes_beyond_its_node_is_no_fault_of_two_schedulers() -> None:

@@ -160,13 +160,13 @@ class TopologySchedulerConfig(Model):
 class Configuration:
     """Both kinds together. ``skipped`` has the names of other objects in the files, which are no configuration.
 
-    ``empty`` if the files have no document at all, so that every field has its default.
+    ``kinds`` are those of the documents that were read; the fields of the others have their defaults.
     """
 
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     topology: TopologySchedulerConfig = field(default_factory=TopologySchedulerConfig)
     skipped: tuple[str, ...] = field(default=(), compare=False)
-    empty: bool = field(default=False, compare=False)
+    kinds: tuple[str, ...] = field(default=(), compare=False)
 
 
 class ConfigError(ValueError):
@@ -206,7 +206,7 @@ def load_configuration(documents: Mapping[str, str]) -> Configuration:
             f"{few_of(list(documents))}: no configuration among the objects in it ({few_of(skipped)}); write a document"
             f" of apiVersion {API_VERSION} and kind {' or '.join(CONFIG_KINDS)}, alone or in a ConfigMap"
         )
-    return replace(_combine(models), skipped=tuple(skipped), empty=not models)
+    return replace(_combine(models), skipped=tuple(skipped), kinds=tuple(sorted(models)))
 
 
 def _combine(models: Mapping[str, tuple[str, Model]]) -> Configuration:

@@ -5,6 +5,7 @@ import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,7 @@ def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Config
     """
     from pydantic import ValidationError
 
-    from topo_scheduler.api.config import ConfigError, Configuration
+    from topo_scheduler.api.config import ConfigError
     from topo_scheduler.api.process import SchedulerConfig
 
     given = {name: value for name, value in flags.items() if value is not None}
@@ -164,7 +165,7 @@ def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Config
             section_values = section_values[part]
         section_values.update({field: given[flag] for flag, field in names.items() if flag in given})
     try:
-        return Configuration(SchedulerConfig.model_validate(merged), configuration.topology)
+        return replace(configuration, scheduler=SchedulerConfig.model_validate(merged))
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(item) for item in error.errors())) from error
 

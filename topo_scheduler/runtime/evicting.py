@@ -13,7 +13,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.evictions import EvictionResult, EvictionStatus, Evictor
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.runtime.owner_confirmation import CONFIRMED_SECONDS, Confirm
@@ -145,6 +145,20 @@ def repeatedly(ask: Callable[[], Coroutine[Any, Any, None]], start: Start, name:
         timers[0].cancel()
 
 
+def _log_refusal(request: str, pod: PodRef, result: EvictionResult) -> None:
+    """Log why a pod stays. A budget that allows no eviction now is no failure."""
+    level = logging.INFO if result.outcome is EvictionStatus.BLOCKED else logging.WARNING
+    log.log(
+        level,
+        "pod %s/%s is not preempted: the API server refused %s: %s",
+        pod.namespace,
+        pod.name,
+        request,
+        result.message,
+        extra={"namespace": pod.namespace},
+    )
+
+
 class Evictions:
     """Evictions of one term. Arguments are as for `Executor`."""
 
@@ -247,6 +261,7 @@ class Evictions:
                 )
             sent_at = inf
             if (outcome := _OUTCOMES[result.outcome]) in _STAYS:
+                _log_refusal("a dry run of its eviction", pod, result)
                 self._refuse(rehearsal, pod, (outcome, result.message))
         finally:
             rehearsal.tried()
@@ -312,6 +327,8 @@ class Evictions:
             log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, error)
             return EvictionOutcome.UNCONFIRMED, str(error)
         self._metrics.preempted.labels(result.outcome.value).inc()
+        if _OUTCOMES[result.outcome] in _STAYS:
+            _log_refusal("its eviction", pod, result)
         log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
         if result.outcome is EvictionStatus.EVICTED:
             # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would

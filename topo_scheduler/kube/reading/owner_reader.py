@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 RIGHTS_SECONDS = 10.0
 """Seconds of retries after the first refusal by RBAC of a kind: a server that has just started has no roles yet.
 
-They count from the first refusal, whoever read: a caller may have less time than that for its answer.
+They count from the first refusal of any caller, which may have less time than that for its answer.
 """
 
 TIMEOUT_SECONDS = 10.0

@@ -69,6 +69,10 @@ MAX_NAMED_DEVICES: Final = 16
 MIN_REMEMBERED_WORKLOADS: Final = 64
 NOT_ANSWERED: Final = "its bind was not answered"
 GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
+BINDING_CHANGED: Final = (
+    "a mutating admission webhook changed its Binding, or another process bound it: exclude pods/binding from webhooks,"
+    " and run one scheduler of this name"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +493,8 @@ class Outcomes:
         if resized:
             return [LogWarning(f"{shortage} {pod.key} was resized; its kubelet decides whether the pod gets more")]
         # The tenant of the pod chose the scheduler name. Other tenants do not read it, and get the same text each time.
-        remedy = "give the two schedulers different nodes"
+        ours = pod.spec.scheduler_name == self._config.scheduler_name
+        remedy = BINDING_CHANGED if ours else "give the two schedulers different nodes"
         text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it; {remedy}"
         text_for_others = f"{shortage} a pod of another namespace was bound to it; {remedy}"
         out: list[Instruction] = [LogWarning(text)]
@@ -500,6 +505,18 @@ class Outcomes:
                 message = text if own else text_for_others
                 out.append(EmitEvent(reference(membership[1]), True, Reason.OVERSUBSCRIBED, message))
         return out
+
+    def bound_elsewhere(self, workload: Workload, member: Member, node: str, now: float) -> list[Instruction]:
+        """Return what to report when a pod is on another node than the one that its Binding names.
+
+        What changed the Binding may change others: pods of its kind are in backoff. A pod whose Binding was not handed
+        out yet was bound by hand.
+        """
+        if member.stage is not Stage.BOUND and not (member.uid in self._sent and self._is_handed_out(member.uid)):
+            return []
+        text = f"Binding to {member.node} failed: the pod is on {node}; {BINDING_CHANGED}"
+        self._hold_back(workload, member, text, now)
+        return [LogWarning(f"pod {member.key}: {text}"), EmitEvent(reference(member), True, Reason.BIND_FAILED, text)]
 
     # ------------------------------------------------------------ inside
 

@@ -552,7 +552,9 @@ class Arrivals:
             if member.node == node and member.stage is Stage.ASSUMED:
                 self._out += self._outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
             elif member.node != node or member.stage is Stage.PENDING:
-                # Bound elsewhere than this process assumed: by an earlier process, or by hand.
+                # Bound elsewhere than this process assumed: by an earlier process, by hand, or as a webhook wanted it.
+                if self.deciding:
+                    self._out += self._outcomes.bound_elsewhere(workload, member, node, now)
                 self._outcomes.forget(uid)
                 workload.set_stage(member, Stage.BOUND)
                 member.node, member.decided = node, False
