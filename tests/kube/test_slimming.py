@@ -7,7 +7,7 @@ from topo_scheduler.api.devices import Allocation, ResourceClaim, ResourceClaimS
 from topo_scheduler.api.groups import GroupApi, PodGroupObject
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, OwnerReference
 from topo_scheduler.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
-from topo_scheduler.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
+from topo_scheduler.api.storage import CSIStorageCapacity, PersistentVolumeClaim, PersistentVolumeClaimSpec
 from topo_scheduler.kube.reading.slimming import (
     MAX_CHARACTERS,
     MAX_LABEL_CHARACTERS,
@@ -87,6 +87,16 @@ def test_a_claim_whose_selector_is_too_long_fits_no_volume() -> None:
     claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(selector=LONG))
     slim_object(claim)
     assert claim.spec.selector == NO_VOLUME
+
+
+def test_a_capacity_whose_topology_is_too_long_is_cut_and_says_so() -> None:
+    capacity = CSIStorageCapacity(node_topology=LONG)
+    slim_object(capacity)
+    assert capacity.node_topology is None
+    assert capacity.excess == "nodeTopology has 1,060,063 bytes, of 8,192 at most"
+    usual = CSIStorageCapacity(node_topology=LabelSelector({"kubernetes.io/hostname": "n1"}))
+    slim_object(usual)
+    assert usual.node_topology is not None and not usual.excess
 
 
 def test_devices_whose_node_selector_is_too_long_are_on_no_node() -> None:

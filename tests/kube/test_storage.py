@@ -54,7 +54,7 @@ async def test_objects_are_known_by_name_while_they_exist() -> None:
             assert storage.classes["c"].volume_binding_mode == "Immediate", "which is the default"
             assert storage.classes["c"].provisioner == "p" and storage.drivers["p"].spec.storage_capacity
             assert storage.csi_nodes.keys() == {"n1"} and storage.attachments["a"].spec.node_name == "n1"
-            assert storage.capacities["default", "room"].capacity == "5Gi"
+            assert storage.capacities["default", "room"].capacity == 5 * 2**30
             changes = storage.changes
             store.delete("persistentvolumes", "pv")
             await asyncio.sleep(1)

@@ -9,7 +9,7 @@ from tests.scheduling.driver import fabric, held
 from tests.scheduling.storage import DELAYED, HOST, IMMEDIATE, LOCAL, ZONE, StorageDriver, claim, using, volume, zoned
 from topo_scheduler.api.objects import GCEDisk, ObjectMeta, OwnerReference, Pod, Volume
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.api.selectors import LabelSelector
+from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.api.storage import (
     CSIDriver,
     CSIDriverSpec,
@@ -22,6 +22,7 @@ from topo_scheduler.api.storage import (
     StorageClass,
 )
 from topo_scheduler.scheduling.binding import volume_binding
+from topo_scheduler.scheduling.instructions import LogWarning
 from topo_scheduler.scheduling.rules import volume_limits
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -674,6 +675,48 @@ def test_a_driver_with_an_object_for_each_node_costs_no_look_at_all_nodes_for_ea
     d.run(pod)
     assert pod.spec.node_name == "n7"
     assert len(looks) < nodes
+
+
+def with_capacities(hostile: int, expressions: int) -> StorageDriver:
+    """A class with room on n2, and objects of a tenant for the same class, each with many expressions."""
+    d = StorageDriver(zoned("a", "a", "b"))
+    driver = CSIDriver(ObjectMeta(name="disk.example.com"), CSIDriverSpec(storage_capacity=True))
+    d.storage.put(d.storage.drivers, "disk.example.com", driver)
+    objects = [("drivers", "real", LabelSelector({HOST: "n2"}), "2Gi")]
+    for number in range(hostile):
+        requirements = (Requirement(ZONE, "NotIn", (f"v{number}-{part}",)) for part in range(expressions))
+        objects.append(("hostile", f"c{number}", LabelSelector({}, tuple(requirements)), "1Mi"))
+    for namespace, name, selector, size in objects:
+        meta = ObjectMeta(name=name, namespace=namespace)
+        item = CSIStorageCapacity(meta, storage_class_name=DELAYED, node_topology=selector, capacity=size)
+        d.storage.put(d.storage.capacities, (namespace, name), item)
+    return d
+
+
+@pytest.mark.parametrize("expressions", [15, 40])
+def test_the_capacities_of_a_tenant_cost_other_pods_nothing(expressions: int) -> None:
+    """The pod was charged for each of them: SearchTooExpensive, and its namespace was slowed."""
+    spent = []
+    for hostile in (0, 1000):
+        d = with_capacities(hostile, expressions)
+        d.tell(claim("c"))
+        pod = using("c")
+        d.apply(pod)
+        d.step()
+        spent.append(d.engine._spent_on_attempt)
+        d.settle()
+        assert pod.spec.node_name == "n2"
+    assert spent[0] == spent[1]
+
+
+def test_a_capacity_that_is_left_out_is_logged_and_gives_no_room() -> None:
+    d = with_capacities(1, 40)
+    warnings = [instruction.message for instruction in d.step() if isinstance(instruction, LogWarning)]
+    assert warnings == [
+        "CSIStorageCapacity hostile/c0: nodeTopology has 40 matchLabels and matchExpressions, of 16 at most;"
+        " its capacity counts as not known; shorten nodeTopology"
+    ]
+    assert not [instruction for instruction in d.step() if isinstance(instruction, LogWarning)]
 
 
 # ---------------------------------------------------------------- many that wait

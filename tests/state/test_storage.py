@@ -16,6 +16,7 @@ from topo_scheduler.api.storage import (
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
 )
+from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.storage_objects import (
     SELECTED_NODE,
     ReserveVolume,
@@ -24,7 +25,6 @@ from topo_scheduler.state.storage.storage_objects import (
     VolumeChoice,
     belongs,
     class_of_volume,
-    size_of,
 )
 
 KEY = ("default", "data")

@@ -136,12 +136,16 @@ class CSIDriver(ApiObject):
 
 
 class CSIStorageCapacity(ApiObject):
-    """Free capacity of a storage class for the selected nodes."""
+    """Free capacity of a storage class for the selected nodes.
+
+    ``excess`` says what the scheduler did not read because it is too long; empty if there is no such thing.
+    """
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
     maximum_volume_size: Quantity | None = None
+    excess: str = field(default="", name="topology.scheduler/excess")
 
 
 class VolumeAttachmentSource(Base):

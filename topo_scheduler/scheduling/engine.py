@@ -476,6 +476,8 @@ class Engine:
         self.requeuer.settle(now)
         self.requeuer.wake(now)
         self._out += [LogWarning(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
+        if self.world.around.storage.has_problems:
+            self._out += [LogWarning(problem) for problem in self.world.around.storage.take_problems()]
         if self._fabric_warnings.watches and len(self.world.nodes):
             wrong = self._fabric_warnings.look(self.world.layout, self.world.nodes)
             self._out += [LogWarning(problem) for problem in wrong]

@@ -12,8 +12,9 @@ from topo_scheduler.api.groups import MAX_SPEC_BYTES, TOO_DEEP, TOO_LONG, PodGro
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, NodeSelector
-from topo_scheduler.api.storage import PersistentVolumeClaim
+from topo_scheduler.api.storage import CSIStorageCapacity, PersistentVolumeClaim
 from topo_scheduler.kube.connection.odd_json import is_deeper
+from topo_scheduler.state.storage.storage_capacities import slim_capacity
 
 MAX_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""
@@ -36,7 +37,7 @@ def slim_object(item: object) -> None:
     """Cut an oversized ``spec`` or ``status`` of an object to a safe value.
 
     A budget then protects all pods of its namespace. A claim fits no existing volume. The pods of a PodGroup can't
-    be placed. The devices of an allocation are on no node.
+    be placed. The devices of an allocation are on no node. A capacity is not known.
     """
     if isinstance(item, DisruptionBudget) and _bytes(item.spec) > MAX_SPEC_BYTES:
         item.spec.selector = LabelSelector()
@@ -44,6 +45,8 @@ def slim_object(item: object) -> None:
     elif isinstance(item, PersistentVolumeClaim) and _bytes(item.spec) > MAX_SPEC_BYTES:
         item.spec.selector = NO_VOLUME
         item.spec.access_modes = item.spec.access_modes[:MAX_LABELS]
+    elif isinstance(item, CSIStorageCapacity):
+        slim_capacity(item)
     elif isinstance(item, PodGroupObject):
         if is_deeper(item.spec, MAX_NESTED_LEVELS):
             item.spec = {TOO_DEEP: MAX_NESTED_LEVELS}

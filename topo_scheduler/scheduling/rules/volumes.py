@@ -4,13 +4,12 @@ The in-tree volumes named in `topo_scheduler.state.storage.csi_translation` are 
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.api.selectors import LabelSelector, NodeSelectorTerm, Requirement
+from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from topo_scheduler.scheduling.rules.filters import Bool, term_matches
 from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext
@@ -21,8 +20,9 @@ from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import PodVolumeClaim
-from topo_scheduler.state.pods.selectors import EVERYTHING, SelectorError, check_requirement, compile_selector
+from topo_scheduler.state.pods.selectors import EVERYTHING, SelectorError, compile_selector
 from topo_scheduler.state.storage.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
+from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.storage_objects import (
     READ_WRITE_ONCE_POD,
     WAIT_FOR_FIRST_CONSUMER,
@@ -30,7 +30,6 @@ from topo_scheduler.state.storage.storage_objects import (
     Storage,
     class_of_claim,
     is_bound,
-    size_of,
 )
 
 ZONE_LABELS: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION, ZONE: ZONE, REGION: REGION}
@@ -302,34 +301,8 @@ def _has_room(context: FilterContext, claim: PersistentVolumeClaim, storage_clas
     requested_size = claim.spec.resources.requests.get("storage")
     if requested_size is None or driver is None or not driver.spec.storage_capacity:
         return np.ones(len(rows), np.bool_)
-    room = np.zeros(context.nodes.rows, np.bool_)
-    charge(len(context.storage.capacities))
-    for capacity in context.storage.capacities.values():
-        limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
-        if capacity.storage_class_name != storage_class.metadata.name or capacity.node_topology is None:
-            continue
-        if limit is not None and size_of(limit) >= size_of(requested_size):
-            with suppress(SelectorError):
-                room[_selected(context, capacity.node_topology)] = True
-    return room[rows]
-
-
-def _selected(context: FilterContext, selector: LabelSelector) -> Int64:
-    """Return the rows whose labels a selector selects (int64).
-
-    Drivers of local disks have an object for each node, which names one label: no look at all nodes for each.
-
-    Raises:
-        SelectorError: it is invalid.
-    """
-    nodes = context.nodes
-    if len(selector.match_labels) == 1 and not selector.match_expressions:
-        ((key, value),) = selector.match_labels.items()
-        check_requirement(Requirement(key, "In", (value,)))
-        return nodes.rows_with(key, value)
-    if compile_selector(selector).everything:
-        return np.arange(nodes.rows, dtype=np.int64)
-    labels = (Requirement(key, "In", (value,)) for key, value in selector.match_labels.items())
-    all_rows = np.arange(nodes.rows, dtype=np.int64)
-    term = NodeSelectorTerm((*labels, *selector.match_expressions))
-    return np.flatnonzero(term_matches(nodes, term, all_rows)).astype(np.int64)
+    charge_rows(len(rows))
+    room: Bool = context.storage.room_of_class(storage_class.metadata.name, context.nodes, size_of(requested_size))[
+        rows
+    ]
+    return room

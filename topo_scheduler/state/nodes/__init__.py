@@ -1,5 +1,5 @@
 """Nodes and their resources as arrays: one row for each node.
 
 Imported by: `cli`, `daemon`, `plugins`, `recovery`, `scheduling`, `simulation`, `state.ledger`, `state.pods`,
-`state.statistics`, `state.topology`.
+`state.statistics`, `state.storage`, `state.topology`.
 """

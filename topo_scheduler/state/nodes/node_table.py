@@ -20,6 +20,7 @@ from topo_scheduler.state.nodes.charges import charges_of
 from topo_scheduler.state.nodes.gpu_facts import GpuFacts
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices
 from topo_scheduler.state.nodes.images import Images
+from topo_scheduler.state.nodes.label_sets import LabelSets
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, MAX_OFFERED_NAMES, Amounts, ResourceTable
 
 Int64 = npt.NDArray[np.int64]
@@ -108,6 +109,8 @@ class NodeTable:
         """Number of nodes with each label: a label that only pods name gets no column."""
         self.keys_generation = 0
         """Increases when the first node gets a label, or the last one loses it."""
+        self.label_sets = LabelSets()
+        """Another object after each change of labels: what was computed from it holds while it is the same."""
         self._no_label: Int64 = np.full(rows, UNKNOWN, np.int64)
         self._no_label.flags.writeable = False
         self._rows_by_value: dict[str, tuple[int, Int64, Int64]] = {}
@@ -193,6 +196,7 @@ class NodeTable:
         self.names[row] = self.uids[row] = ""
         self._count_labels(self.labels[row], {})
         self.labels[row] = {}
+        self.label_sets = LabelSets()
         self.features[row] = frozenset()
         self._facts[row] = ()
         self.images.put(row, [])
@@ -411,6 +415,7 @@ class NodeTable:
         self.row_of[name] = row
         self.names[row] = name
         self.exists[row] = True
+        self.label_sets = LabelSets()
         return row
 
     def _grow(self) -> None:
@@ -439,6 +444,8 @@ class NodeTable:
 
     def _put_labels(self, row: int, labels: Mapping[str, str], problems: list[str]) -> None:
         self._count_labels(self.labels[row], labels)
+        if self.labels[row] != labels:
+            self.label_sets = LabelSets()
         self.labels[row] = labels
         for key, column in self._label_columns.items():
             value = labels.get(key)

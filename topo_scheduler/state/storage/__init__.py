@@ -1,4 +1,4 @@
-"""Claims, volumes and storage classes.
+"""Claims, volumes, storage classes and free capacity.
 
 Imported by: `kube`, `recording`, `runtime`, `scheduling`, `simulation`, `state`.
 """

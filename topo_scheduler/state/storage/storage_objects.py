@@ -12,7 +12,6 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.api.storage import (
     ClaimReference,
     CSIDriver,
@@ -23,6 +22,9 @@ from topo_scheduler.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from topo_scheduler.state.nodes.node_table import NodeTable
+from topo_scheduler.state.storage.sizes import size_of
+from topo_scheduler.state.storage.storage_capacities import Bool, KeptCapacities
 
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
@@ -92,6 +94,7 @@ class Storage:
     csi_nodes: dict[str, CSINode] = field(default_factory=dict)
     drivers: dict[str, CSIDriver] = field(default_factory=dict)
     capacities: dict[tuple[str, str], CSIStorageCapacity] = field(default_factory=dict)
+    """Without those that are left out, and without what has no reader."""
     attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
     unlisted: dict[str, None] = field(default_factory=dict)
     """Resources without a complete list yet: until then, pods with claims can't be judged."""
@@ -107,6 +110,7 @@ class Storage:
     _free: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     _given: dict[ClaimKey, list[tuple[int, str]]] = field(default_factory=dict)
     _limits: dict[str, dict[str, int]] | None = None
+    _kept_capacities: KeptCapacities = field(default_factory=KeptCapacities)
 
     # ------------------------------------------------------------ observed objects
 
@@ -115,6 +119,9 @@ class Storage:
         old = table.get(key)
         if old is not None and new.metadata.is_older_than(old.metadata):
             return  # from before our own write
+        if isinstance(new, CSIStorageCapacity):
+            self._put_capacity(new)
+            return
         table[key] = new
         self._touch(key, old, new)
         if isinstance(old, PersistentVolume):
@@ -129,6 +136,10 @@ class Storage:
     def drop(self, table: dict[Key, Stored], key: Key) -> None:
         """Remove an object."""
         old = table.pop(key, None)
+        if isinstance(old, CSIStorageCapacity):
+            self._kept_capacities.drop(old)
+            self._count_other_change()
+            return
         self._touch(key, old)
         if isinstance(old, PersistentVolume):
             self._index(old, removed=True)
@@ -136,6 +147,34 @@ class Storage:
             self._limits = None
         if old is not None:
             self._count_change(key)
+
+    def _put_capacity(self, new: CSIStorageCapacity) -> None:
+        key = (new.metadata.namespace, new.metadata.name)
+        old = self.capacities.get(key)
+        kept = self._kept_capacities.keep(new, old)
+        if kept is None:
+            if self.capacities.pop(key, None) is not None:
+                self._count_other_change()
+            return
+        self.capacities[key] = kept
+        while (beyond := self._kept_capacities.beyond_all()) is not None:
+            self.drop(self.capacities, beyond)
+        if old is None or not _alike(old, kept):
+            self._count_other_change()
+
+    def room_of_class(self, storage_class: str, nodes: NodeTable, size_bytes: int) -> Bool:
+        """Return bool[rows], read-only: where a capacity of a storage class is known that is large enough."""
+        return self._kept_capacities.room_of_class(storage_class, nodes, size_bytes)
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether there are warnings that `take_problems` has not returned yet."""
+        return bool(self._kept_capacities.problems)
+
+    def take_problems(self) -> list[str]:
+        """Return the warnings about objects that were left out since the last call."""
+        problems, self._kept_capacities.problems = self._kept_capacities.problems, []
+        return problems
 
     def limits(self) -> dict[str, dict[str, int]]:
         """Return the maximum number of volumes by driver, for each node that has such a limit, by node name."""
@@ -205,6 +244,11 @@ class Storage:
             self._fresh_claims.add(key)
         else:
             self._fresh = True
+
+    def _count_other_change(self) -> None:
+        """Count a change of an object that may have the name of a claim."""
+        self.changes += 1
+        self._fresh = True
 
     # ------------------------------------------------------------ decisions
 
@@ -316,16 +360,6 @@ def class_of_claim(claim: PersistentVolumeClaim) -> str:
 def class_of_volume(volume: PersistentVolume) -> str:
     """Return the storage class of a volume, empty where there is none."""
     return volume.metadata.annotations.get(BETA_CLASS, volume.spec.storage_class_name)
-
-
-def size_of(quantity: str | int | float | None) -> int:
-    """Return bytes; 0 where there is no quantity or it can't be read."""
-    if quantity is None:
-        return 0
-    try:
-        return parse_quantity(quantity, 1)
-    except QuantityError:
-        return 0
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
