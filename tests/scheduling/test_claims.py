@@ -219,6 +219,6 @@ def test_an_expected_duration_weighs_as_much_as_its_pod_holds() -> None:
     for pod in pods:
         pod.status.phase, pod.status.start_time = "Running", timestamp(0)
     d.apply(*pods)
-    due = d.engine.world.promises._due
-    large, tiny = (due[pod.metadata.uid][2] for pod in pods)
+    claims = d.engine.world.promises._claims
+    large, tiny = (claims[pod.metadata.uid].weight for pod in pods)
     assert large == 4.0 and 0.0 < tiny < 0.001

@@ -44,7 +44,7 @@ from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
-from topo_scheduler.state.pods.victim_info import occupant_of
+from topo_scheduler.state.pods.victim_info import VictimInfo, occupant_of
 from topo_scheduler.state.statistics.duration_claims import Promises, weight_of
 from topo_scheduler.state.statistics.placement_outcomes import History
 from topo_scheduler.state.statistics.run_times import Runs, ended_of, likeness_of, recorded_size, run_of
@@ -233,7 +233,9 @@ class World:
             charged = self.claims.amounts(pod, known)
         except QuantityError as error:
             if same_node:
-                self.ledger.occupy(occupant_of(pod))
+                occupant = occupant_of(pod)
+                self.ledger.occupy(occupant)
+                self._follow_duration(occupant, node, known.amounts if known else ())
                 self._follow_extended_claim(pod, known.amounts if known else ())
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
             problems.append(f"pod {pod.key}: {error}; on node {node} it counts without the requests that can't be read")
@@ -252,11 +254,7 @@ class World:
         )
         occupant = occupant_of(pod)
         self.ledger.occupy(occupant)
-        if occupant.expected_seconds < occupant.deadline and occupant.start_reported and not occupant.fixed:
-            weight = weight_of(charged.get(GPU, 0), self._share_of_node(node, amounts))
-            self.promises.began(
-                uid, occupant.namespace, occupant.started - self.epoch, occupant.expected_seconds, weight
-            )
+        self._follow_duration(occupant, node, amounts)
         if not daemon:
             self.wanted(pod, charged)
         decided = assumed_here and self.claims.may_be_ours(pod) and self.links.held(uid) is not None
@@ -275,6 +273,16 @@ class World:
         if (made := pod.status.extended_resource_claim_status) is not None:
             key = pod.metadata.namespace, made.resource_claim_name
             self.claimed_gpus.status_names(pod.metadata.uid, key, amounts, named_claims(pod))
+
+    def _follow_duration(self, occupant: VictimInfo, node: str, amounts: Amounts) -> None:
+        """Record how long a bound pod claims to run, and since when it runs."""
+        if occupant.expected_seconds < occupant.deadline and not occupant.fixed:
+            self.promises.claimed(occupant.uid, occupant.namespace, occupant.expected_seconds)
+        # Whatever it claims by now, it was bound with what it claimed then.
+        if occupant.start_reported and occupant.uid in self.promises:
+            gpus = next((amount for column, amount in amounts if column == GPU), 0)
+            weight = weight_of(gpus, self._share_of_node(node, amounts))
+            self.promises.began(occupant.uid, occupant.started - self.epoch, weight)
 
     def _share_of_node(self, node: str, amounts: Amounts) -> float:
         """Return the largest share of an allocatable resource of a node in the amounts; 0 for an unknown node."""
@@ -317,6 +325,7 @@ class World:
         """Release the resources of a pod. The pod may be pending again."""
         if self.links.drop(uid):
             self.improvements += 1
+        self.promises.withdrawn(uid)
         entry = self.ledger.release(uid)
         self.claimed_gpus.forget_requests(uid)
         self.inventory.pod_gone(uid)

@@ -154,10 +154,13 @@ class Outcomes:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
             workload.set_stage(member, Stage.ASSUMED)
             member.node, member.rank, member.decided = seat.node, seat.rank, True
+            # When it starts, users may have changed what it was bound with.
+            if (claimed := min(member.expected_seconds, max(1.0, member.ends_by - wall))) < member.deadline:
+                self._world.promises.claimed(seat.uid, member.namespace, claimed)
             bind = Bind(
                 reference(member),
                 seat.node,
-                {RANK: str(seat.rank), ADDRESS: seat.address, **shared, **_annotations(workload, member, seat, wall)},
+                {RANK: str(seat.rank), ADDRESS: seat.address, **shared, **_annotations(member, seat, claimed)},
                 member.enqueued,
                 now,
             )
@@ -627,15 +630,12 @@ def _shared_annotations(workload: Workload, decision: Decision) -> dict[str, str
     return annotations
 
 
-def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) -> dict[str, str]:
-    """Return the additional annotations of one pod of a decision."""
+def _annotations(member: Member, seat: Seat, claimed: float) -> dict[str, str]:
+    """Return the additional annotations of one pod of a decision, which claims to run for ``claimed`` seconds."""
     annotations = {}
-    kind = workload.request.expected_duration_kind
-    expected = inf if kind in ("", "Pod") else workload.request.expected_duration
-    expected = min(expected, max(1.0, member.ends_by - wall))
-    if expected < inf and kind != "Pod":
+    if claimed < member.own_seconds:
         # The scheduler does not read the owners of bound pods.
-        annotations[EXPECTED_DURATION] = written_duration(expected)
+        annotations[EXPECTED_DURATION] = written_duration(claimed)
     if member.charged_gpus:
         annotations[CHARGED_GPUS] = str(member.charged_gpus)
     if member.cls.share:

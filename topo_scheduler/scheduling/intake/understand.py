@@ -46,7 +46,7 @@ from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.requests import pod_amounts
 from topo_scheduler.state.pods.selectors import SelectorError
-from topo_scheduler.state.pods.victim_info import deadline_of, expected_run, limit
+from topo_scheduler.state.pods.victim_info import deadline_of, expected_run, limit, slow_stop
 from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.statistics.run_times import run_of
 
@@ -222,6 +222,7 @@ def understand(
         cls = replace(cls, constraints=constraints)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
+    job_limit, job_start = _deadline_of_job(pod, lineage)
     workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)
     series, index = place_in_series(pod)
     member = Member(
@@ -242,9 +243,10 @@ def understand(
         claims=devices.keys,
         claim_room=devices.room if workload.gang else {},  # a single pod has a problem if there is none
         mappings=devices.mappings,
-        expected_seconds=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
-        deadline=deadline,
-        ends_by=_ends_by(lineage),
+        expected_seconds=min(own_seconds := expected_run(pod), job_limit, request.expected_duration or inf),
+        own_seconds=own_seconds,
+        deadline=deadline_of(pod),
+        ends_by=job_start + job_limit,
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
         problem=clipped("; ".join(problems), MAX_PROBLEM_CHARACTERS),
@@ -255,19 +257,16 @@ def understand(
     return Understood(member, workload, warnings, devices.stale)
 
 
-def _deadline(pod: Pod, lineage: Lineage) -> float:
-    """Return the seconds that a pod may run by its own deadline or that of its Job; infinite if there is none."""
-    job = lineage.owners[0].job if lineage.owners else None
-    return min(deadline_of(pod), limit(job.spec.active_deadline_seconds if job is not None else None))
+def _deadline_of_job(pod: Pod, lineage: Lineage) -> tuple[float, float]:
+    """Return the seconds that a pod may run by the deadline of its Job, and the Job's start since the epoch.
 
-
-def _ends_by(lineage: Lineage) -> float:
-    """Return when the deadline of a pod's Job ends it, in seconds since the epoch; infinite if unknown."""
+    Both are infinite if unknown. Users may raise the deadline later, or name a controller that does not enforce it.
+    """
     job = lineage.owners[0].job if lineage.owners else None
-    began = seconds_of(job.status.start_time) if job is not None else None
-    if job is None or began is None:
-        return inf
-    return began + limit(job.spec.active_deadline_seconds)
+    if job is None:
+        return inf, inf
+    began = seconds_of(job.status.start_time)
+    return limit(job.spec.active_deadline_seconds) + slow_stop(pod), inf if began is None else began
 
 
 def _plugin_inputs(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:

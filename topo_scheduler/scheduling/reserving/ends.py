@@ -27,8 +27,8 @@ class Lasting:
     ``members`` has for each the following:
 
     - the seconds from the start by all it declares,
-    - the seconds by its deadline alone,
-    - when it ends at the latest, in seconds since the epoch,
+    - the seconds by its own deadline alone,
+    - when the deadline of its Job ends it, in seconds since the epoch,
     - the run that it belongs to,
     - its GPUs.
 
@@ -74,8 +74,8 @@ class Ends:
             if membership is None:
                 return inf
             workload, member = membership
-            lasts = self._believed(member.namespace, member.expected_seconds, member.deadline)
-            return now + self._seconds(lasts, member.ends_by, member.run, member.cls.gpus, size_of(workload), now)
+            lasts = self._believed(member.namespace, member.expected_seconds, member.deadline, member.ends_by, now)
+            return now + self._seconds(lasts, member.run, member.cls.gpus, size_of(workload))
         if occupant.fixed:
             return inf
         if occupant.terminating:
@@ -98,26 +98,21 @@ class Ends:
         size = lasting.size
         namespace = lasting.namespace
         seconds = [
-            self._seconds(self._believed(namespace, lasts, deadline), ends_by, run, gpus, size, now, share=1.0)
+            self._seconds(self._believed(namespace, lasts, deadline, ends_by, now), run, gpus, size, share=1.0)
             for lasts, deadline, ends_by, run, gpus in lasting.members
         ]
         return now + max(seconds, default=0.0)
 
-    def _believed(self, namespace: str, lasts: float, deadline: float) -> float:
-        """Return how long a pod lasts: by its deadline alone if the scheduler does not believe its namespace."""
-        return lasts if lasts == deadline or self.world.promises.believed(namespace) else deadline
+    def _believed(self, namespace: str, lasts: float, deadline: float, ends_by: float = inf, now: float = 0.0) -> float:
+        """Return how long a pod lasts: by its own deadline alone if the scheduler does not believe its namespace."""
+        if (lasts == deadline and ends_by == inf) or self.world.promises.believed(namespace):
+            return min(lasts, ends_by - self.world.epoch - now)
+        return deadline
 
     def _seconds(
-        self,
-        lasts: float,
-        ends_by: float,
-        run: RunKey | None,
-        gpus: int,
-        size: int,
-        now: float,
-        share: float = DURATION_QUANTILE,
+        self, seconds: float, run: RunKey | None, gpus: int, size: int, share: float = DURATION_QUANTILE
     ) -> float:
-        seconds = min(lasts, ends_by - self.world.epoch - now)
+        """Return how long a pod lasts; by earlier runs if what it declares is infinite."""
         if seconds == inf and run is not None:
             seconds = self.world.runs.longest(run)
             if seconds == inf:

@@ -116,6 +116,12 @@ def limit(deadline: int | None) -> float:
     return inf if deadline is None or deadline > MAX_SECONDS else float(deadline)
 
 
+def slow_stop(pod: Pod) -> float:
+    """Return the seconds that a pod may still run after its deadline: its grace period beyond the usual one."""
+    grace = pod.spec.termination_grace_period_seconds
+    return 0.0 if grace is None else max(0.0, grace - DEFAULT_GRACE_SECONDS)
+
+
 def expected_run(pod: Pod) -> float:
     """Return the expected run time of a pod from its start in seconds; infinite if unknown.
 
@@ -130,6 +136,9 @@ def expected_run(pod: Pod) -> float:
 
 
 def deadline_of(pod: Pod) -> float:
-    """Return the longest run time of a pod by its own ``activeDeadlineSeconds`` in seconds; infinite without one."""
+    """Return the longest run time of a pod by its own ``activeDeadlineSeconds`` in seconds; infinite without one.
+
+    Then its kubelet stops the pod, which may take its grace period.
+    """
     deadline = pod.spec.active_deadline_seconds
-    return limit(deadline) if deadline is not None and deadline > 0 else inf
+    return limit(deadline) + slow_stop(pod) if deadline is not None and deadline > 0 else inf

@@ -82,11 +82,13 @@ class Member:
     profile: Profile | None = None
     """What inter-pod rules see of the pod: labels, host ports, volumes, affinity."""
     expected_seconds: float = inf
-    """Expected run time from its start in seconds, by its deadlines and ``expected-duration``."""
+    """Expected run time from its start in seconds, by deadlines and ``expected-duration`` of the pod and its owners."""
+    own_seconds: float = inf
+    """The same by what the pod itself states."""
     deadline: float = inf
-    """Longest run time in seconds by deadlines alone, which Kubernetes enforces."""
+    """Longest run time in seconds by its own ``activeDeadlineSeconds``, which its kubelet enforces."""
     ends_by: float = inf
-    """When ``activeDeadlineSeconds`` ends its Job, in seconds since the epoch."""
+    """When ``activeDeadlineSeconds`` is to end its Job, in seconds since the epoch."""
     run: RunKey | None = None
     """The recurring job of which the pod is one run."""
     labels: Mapping[str, str] | None = None
