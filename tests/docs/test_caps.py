@@ -16,6 +16,7 @@ COMPUTED: Final = {
     "pending pods outside": "a measured size",
     "levels of arrays and objects of any object": "what Python's JSON reads",
     "ResourceClaims": "measured sizes",
+    "PersistentVolumeClaims": "a measured size",
     "Migrations while recovery is off": "a measured size",
     "problems of ResourceSlices": "the cap of a pool is one of `state`",
     "time for which the nomination of another scheduler's pod counts": "the sum of two constants",

@@ -13,7 +13,8 @@ from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, G
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Delay
-from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, SelectNode
+from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE
+from topo_scheduler.state.storage.storage_objects import SelectNode
 
 from .virtual import now, virtual_time
 from .world import World, eventually, running, world

@@ -29,13 +29,8 @@ from topo_scheduler.api.storage import (
     VolumeNodeAffinity,
 )
 from topo_scheduler.scheduling.instructions import Instruction, PrepareVolumes
-from topo_scheduler.state.storage.storage_objects import (
-    BIND_COMPLETED,
-    SELECTED_NODE,
-    ReserveVolume,
-    Storage,
-    VolumeWrite,
-)
+from topo_scheduler.state.storage.claim_annotations import BIND_COMPLETED, SELECTED_NODE
+from topo_scheduler.state.storage.storage_objects import ReserveVolume, Storage, VolumeWrite
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -10,7 +10,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.binding.volume_binding import UNANSWERED
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.state.pods.workloads import Stage
-from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, is_bound
+from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE, is_bound
 
 pytestmark = pytest.mark.unrecorded
 

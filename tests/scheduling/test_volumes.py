@@ -28,8 +28,10 @@ from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.selectors import Selector
+from topo_scheduler.state.storage import kept_volume_claims
+from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE
 from topo_scheduler.state.storage.csi_translation import GCE, MIGRATED
-from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, Storage
+from topo_scheduler.state.storage.storage_objects import Storage
 
 pytestmark = pytest.mark.unrecorded
 
@@ -782,3 +784,22 @@ def test_of_thousands_that_lose_a_claim_together_a_step_looks_at_some(monkeypatc
         d.engine.step(d.now, d.clock)
         assert len(looked_at) == 10 * step
     assert not d.engine.outcomes.volumes
+
+
+def test_a_pod_whose_claim_is_beyond_the_budget_of_selectors_waits_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_volume_claims, "MAX_SELECTOR_BYTES_OF_NAMESPACE", 500)
+    d = StorageDriver(zoned("a", "a"))
+    for name in ("first", "second"):
+        selecting = claim(name, DELAYED)
+        selecting.spec.selector = LabelSelector({"disk": name})
+        d.tell(selecting)
+    d.tell(claim("plain", DELAYED))
+    pods = [using(name, name=name) for name in ("first", "second", "plain")]
+    for pod in pods:
+        d.run(pod)
+    assert [bool(pod.spec.node_name) for pod in pods] == [True, False, True]
+    assert 'persistentvolumeclaim "second" is not read: the selectors of the claims of its namespace' in reason(
+        d, pods[1]
+    )

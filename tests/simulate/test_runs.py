@@ -14,7 +14,7 @@ from tests.simulate.cases import EVERY, cluster, job, run, share, where
 from topo_scheduler.api.storage import ClaimReference
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory
-from topo_scheduler.state.storage.storage_objects import BIND_COMPLETED
+from topo_scheduler.state.storage.claim_annotations import BIND_COMPLETED
 
 POLICIES = EVERY.split(",")
 

@@ -1,6 +1,7 @@
 """Disruption budgets: whom they guard and how many may go."""
 
 import sys
+import tracemalloc
 from types import FrameType
 
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, Requirement
+from topo_scheduler.state.pods import disruption_budgets
 from topo_scheduler.state.pods.disruption_budgets import MAX_BUDGETS, Budgets
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.selectors import Selector, compile_selector
@@ -229,3 +231,51 @@ def test_budgets_are_found_as_by_comparing_each(data: st.DataObject) -> None:
         if selector is not None and compile_selector(selector).matches(labels)
     ]
     assert names(budgets, pod_index.profile("prod", labels)) == matching[:2]
+
+
+def in_values(number: int, values: int = 400) -> LabelSelector:
+    return LabelSelector({}, (Requirement("x", "In", tuple(f"v-{number}-{value}" for value in range(values))),))
+
+
+def test_the_selectors_of_a_namespace_have_a_budget_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector_bytes = compile_selector(in_values(0)).memory_bytes
+    monkeypatch.setattr(disruption_budgets, "MAX_SELECTOR_BYTES_OF_NAMESPACE", 5 * selector_bytes)
+    budgets = Budgets()
+    problems = [problem for number in range(20) if (problem := budgets.put(budget(f"b{number}", in_values(number), 3)))]
+    (problem,) = problems
+    assert problem.startswith("namespace prod: the selectors of its PodDisruptionBudgets take more than")
+    kept = budgets._by_namespace["prod"].guards
+    assert 4 <= sum(not guard.selector.everything for guard in kept.values()) <= 5
+    assert kept["b19"].selector.everything
+    assert kept["b19"].allowed == 0, "it protects all pods: no eviction is planned that the API server may refuse"
+    other = DisruptionBudget(ObjectMeta(name="o", namespace="test"), BudgetSpec(in_values(0)), BudgetStatus(1, 1))
+    assert not budgets.put(other)
+    assert budgets._by_namespace["test"].guards["o"].allowed == 1
+
+
+def test_a_status_update_changes_nothing_about_the_budget_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector_bytes = compile_selector(in_values(0)).memory_bytes
+    monkeypatch.setattr(disruption_budgets, "MAX_SELECTOR_BYTES_OF_NAMESPACE", int(1.5 * selector_bytes))
+    budgets = Budgets()
+    for allowed in range(10):
+        budgets.put(budget("b", in_values(0), allowed))
+        budgets.put(budget("further", in_values(0), allowed))
+        assert budgets._by_namespace["prod"].guards["b"].allowed == allowed
+        assert budgets._by_namespace["prod"].guards["further"].allowed == 0
+    budgets.put(budget("b", LabelSelector({"app": "db"}), 1))
+    budgets.put(budget("further", in_values(0), 4))
+    assert budgets._by_namespace["prod"].guards["further"].allowed == 4
+    for name in ("b", "further"):
+        budgets.drop("prod", name)
+    assert not budgets._selector_bytes.bytes_of("prod")
+
+
+def test_the_memory_of_a_selector_is_about_what_it_takes() -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        selectors = [compile_selector(in_values(number)) for number in range(50)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 < (after - before) / sum(selector.memory_bytes for selector in selectors) < 1.2

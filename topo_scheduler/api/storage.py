@@ -19,6 +19,8 @@ class PersistentVolumeClaimSpec(Base):
     volume_mode: str = DEFAULT_MODE
     volume_attributes_class_name: str = ""
     selector: LabelSelector | None = None
+    excess: str = ""
+    """Why the selector is not kept; no field of Kubernetes."""
 
 
 class StorageStatus(Base):

@@ -266,6 +266,8 @@ class World:
             self._change_rules()
         if changed and before >= 0:
             self._improve(before)  # it runs on another node than assumed, or was resized
+        if (profiles := self.ledger.profiles).warnings:
+            problems += profiles.take_warnings()
         return changed, problems
 
     def _follow_extended_claim(self, pod: Pod, amounts: Amounts) -> None:

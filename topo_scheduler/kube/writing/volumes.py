@@ -25,13 +25,8 @@ from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.writing.ordered_writes import OrderedWriteResult, failure_of, message_of, write_in_order
-from topo_scheduler.state.storage.storage_objects import (
-    BOUND_BY_CONTROLLER,
-    SELECTED_NODE,
-    ReserveVolume,
-    SelectNode,
-    VolumeWrite,
-)
+from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE
+from topo_scheduler.state.storage.storage_objects import BOUND_BY_CONTROLLER, ReserveVolume, SelectNode, VolumeWrite
 
 VOLUME_WRITES_IN_FLIGHT = 16
 VOLUME_WRITES_OF_NAMESPACE = 6

@@ -23,15 +23,8 @@ from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Seat
-from topo_scheduler.state.storage.storage_objects import (
-    SELECTED_NODE,
-    ClaimKey,
-    ReserveVolume,
-    VolumeChoice,
-    VolumeWrite,
-    belongs,
-    is_bound,
-)
+from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE, is_bound
+from topo_scheduler.state.storage.storage_objects import ClaimKey, ReserveVolume, VolumeChoice, VolumeWrite, belongs
 
 UNANSWERED: Final = " (its write has not ended)"
 """Suffix of the uid of a deleted pod for which a write has not ended."""

@@ -23,16 +23,15 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.workloads import MembersByClass
+from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE, is_bound
 from topo_scheduler.state.storage.storage_objects import (
     READ_WRITE_ONCE_POD,
-    SELECTED_NODE,
     ClaimKey,
     ReserveVolume,
     SelectNode,
     Storage,
     VolumeChoice,
     VolumeWrite,
-    is_bound,
 )
 
 Seated = tuple[Constraints, int, Profile | None]

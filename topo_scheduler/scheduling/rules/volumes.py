@@ -21,6 +21,7 @@ from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_index import PodVolumeClaim
 from topo_scheduler.state.pods.selectors import EVERYTHING, SelectorError, compile_selector
+from topo_scheduler.state.storage.claim_annotations import is_bound
 from topo_scheduler.state.storage.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
 from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.storage_objects import (
@@ -29,7 +30,6 @@ from topo_scheduler.state.storage.storage_objects import (
     ClaimKey,
     Storage,
     class_of_claim,
-    is_bound,
 )
 
 ZONE_LABELS: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION, ZONE: ZONE, REGION: REGION}
@@ -50,6 +50,8 @@ def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolu
     for claim in claims:
         if is_bound(claim):
             continue
+        if claim.spec.excess:
+            raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}" is not read: {claim.spec.excess}')
         if claim.spec.volume_name or not _binds_later(storage, claim):
             raise ClaimError("pod has unbound immediate PersistentVolumeClaims")
     return claims

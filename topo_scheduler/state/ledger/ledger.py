@@ -14,6 +14,7 @@ from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.gpu_shares import Holding
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, amount_in
+from topo_scheduler.state.pods.kept_profiles import KeptProfiles
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
@@ -61,6 +62,7 @@ class Ledger:
         self._numa_zones = numa_zones if numa_zones is not None else NumaZones()
         self._accounts = accounts if accounts is not None else Accounts(nodes)
         self._pod_index = pod_index if pod_index is not None else PodIndex()
+        self.profiles = KeptProfiles(self._pod_index)
         self._entries: dict[str, LedgerEntry] = {}
         self._by_node: dict[str, set[str]] = {}
         self.assumed = 0
@@ -133,9 +135,13 @@ class Ledger:
             # An assumed entry may hold GPUs that the pod's spec does not show.
             self.assumed -= entry.assumed
             entry.assumed = False
+            if profile is not None and not profile.ordinary:
+                profile = self.profiles.kept(profile)
             if profile is not entry.profile:
                 self._charge_namespace(entry, -1)
+                self._count_profile(entry, -1)
                 entry.profile = profile
+                self._count_profile(entry, 1)
                 self._charge_namespace(entry, 1)
             return False
         if entry is not None:
@@ -177,6 +183,8 @@ class Ledger:
             return None
         self.changes += 1
         self._count(entry, -1)
+        if entry.profile is not None and not entry.profile.ordinary:
+            self.profiles.change(entry.profile, -1)
         size = entry.amount(GPU)
         self.sizes[size] -= 1
         if not self.sizes[size]:
@@ -208,6 +216,9 @@ class Ledger:
     def _add(self, uid: str, entry: LedgerEntry) -> None:
         self.changes += 1
         self._entries[uid] = entry
+        if entry.profile is not None and not entry.profile.ordinary:
+            entry.profile = self.profiles.kept(entry.profile)
+            self.profiles.change(entry.profile, 1)
         self.sizes[entry.amount(GPU)] += 1
         self._by_node.setdefault(entry.node, set()).add(uid)
         self.assumed += entry.assumed
@@ -223,6 +234,10 @@ class Ledger:
             self.priorities[occupant.priority] += change
             if not self.priorities[occupant.priority]:
                 del self.priorities[occupant.priority]
+
+    def _count_profile(self, entry: LedgerEntry, change: int) -> None:
+        if entry.profile is not None:
+            self.profiles.change(entry.profile, change)
 
     def _charge(self, entry: LedgerEntry, row: int) -> None:
         if entry.row >= 0:

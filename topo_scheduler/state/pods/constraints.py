@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
@@ -240,11 +241,17 @@ def ports_of(pod: Pod) -> tuple[Port, ...]:
     sidecars = (container for container in pod.spec.init_containers if container.restart_policy == "Always")
     containers: Iterable[Container] = (*pod.spec.containers, *sidecars)
     return tuple(
-        Port(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+        port_of(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
         for container in containers
         for port in container.ports
         if port.host_port > 0
     )
+
+
+@lru_cache(maxsize=4096)
+def port_of(address: str, protocol: str, number: int) -> Port:
+    """Return a port of the host. Bound pods share equal ones: each may have hundreds."""
+    return Port(address, protocol, number)
 
 
 def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[PodVolumeClaim]:

@@ -8,8 +8,10 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from topo_scheduler.api.objects import DisruptionBudget
+from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.selectors import (
+    EVERYTHING,
     NOTHING,
     Place,
     Selector,
@@ -39,6 +41,11 @@ MAX_BUDGETS: Final = 64
 """Budgets of a namespace that are compared with one pod."""
 MAX_BUDGETS_PER_POD: Final = 2
 """Budgets of one pod that are returned: the Eviction API refuses a pod that has several."""
+
+MAX_SELECTOR_BYTES_OF_NAMESPACE: Final = 8 * 2**20
+"""Memory of the selectors of one namespace's budgets in bytes. An ordinary selector takes about 1 KiB."""
+MAX_SELECTOR_BYTES: Final = 24 * 2**20
+"""The same of all namespaces together: beyond it, each has an equal share."""
 
 
 @dataclass(slots=True)
@@ -102,6 +109,7 @@ class Budgets:
         self.changes = 0
         """Counts changes that could allow an eviction that was not allowed before."""
         self._by_namespace: dict[str, _Namespace] = {}
+        self._selector_bytes = NamespaceBytes(MAX_SELECTOR_BYTES_OF_NAMESPACE, MAX_SELECTOR_BYTES)
 
     def listed(self) -> None:
         """Record that the list of budgets is complete."""
@@ -109,7 +117,11 @@ class Budgets:
         self.known = True
 
     def put(self, budget: DisruptionBudget) -> str:
-        """Store a budget; return its problem, or an empty string."""
+        """Store a budget; return its problem, or an empty string.
+
+        A budget whose selector has no room protects all pods of its namespace, so that the scheduler plans no eviction
+        that the API server would refuse.
+        """
         meta, status = budget.metadata, budget.status
         problem = ""
         try:
@@ -120,12 +132,19 @@ class Budgets:
                 f"PodDisruptionBudget {meta.namespace}/{meta.name}: spec.selector: {error}; the scheduler ignores it,"
                 " and the API server decides on evictions. Correct the selector"
             )
-        # As in the Eviction API, a budget whose last change the controller has not observed yet allows nothing.
-        stale = status.observed_generation < meta.generation
-        guard = DisruptionLimit(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
         budgets = self._by_namespace.setdefault(meta.namespace, _Namespace())
         previous = budgets.guards.get(meta.name)
+        # As in the Eviction API, a budget whose last change the controller has not observed yet allows nothing.
+        stale = status.observed_generation < meta.generation
+        if previous is not None and previous.selector == selector:
+            selector = previous.selector
+        elif not self._has_room(previous, meta.namespace, selector):
+            selector, stale = EVERYTHING, True
+            problem = self._excess(meta.namespace)
+        guard = DisruptionLimit(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
         if previous != guard:
+            taken_bytes = previous.selector.memory_bytes if previous is not None else 0
+            self._selector_bytes.change(meta.namespace, selector.memory_bytes - taken_bytes)
             budgets.put(guard)
             self.changes += previous is not None and (previous.selector != selector or guard.allowed > previous.allowed)
         return problem
@@ -134,10 +153,26 @@ class Budgets:
         """Remove a budget."""
         budgets = self._by_namespace.get(namespace)
         if budgets is not None and name in budgets.guards:
+            self._selector_bytes.change(namespace, -budgets.guards[name].selector.memory_bytes)
             budgets.drop(name)
             self.changes += 1
             if not budgets.guards:
                 del self._by_namespace[namespace]
+
+    def _has_room(self, previous: DisruptionLimit | None, namespace: str, selector: Selector) -> bool:
+        taken_bytes = previous.selector.memory_bytes if previous is not None else 0
+        return self._selector_bytes.has_room(namespace, selector.memory_bytes - taken_bytes)
+
+    def _excess(self, namespace: str) -> str:
+        """Return the problem of the first budget of a namespace without room; an empty string for the others."""
+        if not self._selector_bytes.deserves_warning(namespace):
+            return ""
+        return (
+            f"namespace {namespace}: the selectors of its PodDisruptionBudgets take more than"
+            f" {MAX_SELECTOR_BYTES_OF_NAMESPACE:,} bytes of memory, or than an equal share of {MAX_SELECTOR_BYTES:,}; a"
+            " further budget counts as one that protects all pods of the namespace. Delete budgets, or select by fewer"
+            " values; then create the others again"
+        )
 
     def guarding(self, profile: Profile | None) -> Sequence[DisruptionLimit]:
         """Return at most two budgets that select pods of a profile, in order of name; none without a profile.

@@ -116,6 +116,8 @@ class Profile:
     attracts: tuple[tuple[int, CountedTerm], ...] = ()
     matched: dict[int, bool] = field(default_factory=dict)
     """By number of a tally, whether that tally counts it."""
+    ordinary: bool = False
+    """Whether it is known to be small enough to be kept whole for any number of bound pods."""
 
     @property
     def special(self) -> bool:
@@ -267,6 +269,10 @@ class PodIndex:
             if (size := _characters(profile)) > LARGE_CHARACTERS:
                 self.large_bytes += size
         return profile
+
+    def forget_terms(self, profile: Profile) -> None:
+        """Share the anti-affinity of a profile no more: no bound pod has it."""
+        self._repels.pop(profile.repels, None)
 
     def tally(self, conditions: tuple[Condition, ...], *, living: bool = False) -> Tally:
         """Return the tally of pods that meet all conditions; ``living`` excludes pods being deleted."""

@@ -15,6 +15,9 @@ OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
 MAX_INDEXED_VALUES: Final = 16
 """Maximum values of a clause by which a selector is indexed."""
+_CLAUSE_BYTES: Final = 512
+_VALUE_BYTES: Final = 128
+"""Memory of a condition and of one value in addition to their characters: measured, and rounded up."""
 _INTEGER_LIMIT: Final = 2**63
 _MAX_DIGITS: Final = len(str(_INTEGER_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -63,6 +66,14 @@ class Selector:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selector, (self.clauses, self.nothing)  # hashes of text differ between processes
+
+    @property
+    def memory_bytes(self) -> int:
+        """The approximate memory of its conditions in bytes."""
+        return sum(
+            _CLAUSE_BYTES + len(clause.key) + sum(_VALUE_BYTES + len(value) for value in clause.values)
+            for clause in self.clauses
+        )
 
     @property
     def everything(self) -> bool:

@@ -7,7 +7,7 @@ API server shows it, that choice is *held* here, so that no other decision takes
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -25,11 +25,10 @@ from topo_scheduler.api.storage import (
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.storage_capacities import Bool, KeptCapacities
+from topo_scheduler.state.storage.claim_annotations import BETA_CLASS, SELECTED_NODE
+from topo_scheduler.state.storage.kept_volume_claims import KeptVolumeClaims
 
-BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
@@ -100,6 +99,7 @@ class Storage:
     """Resources without a complete list yet: until then, pods with claims can't be judged."""
     changes: int = 0
     """Number of changes so far."""
+    _kept_claims: KeptVolumeClaims = field(default_factory=KeptVolumeClaims)
     _fresh_claims: set[ClaimKey] = field(default_factory=set)
     _fresh: bool = False
     _holds: dict[ClaimKey, tuple[VolumeChoice, dict[str, None]]] = field(default_factory=dict)
@@ -122,6 +122,9 @@ class Storage:
         if isinstance(new, CSIStorageCapacity):
             self._put_capacity(new)
             return
+        if isinstance(new, PersistentVolumeClaim):
+            before = old if isinstance(old, PersistentVolumeClaim) else None
+            new = cast("Stored", self._kept_claims.keep(new, before))
         table[key] = new
         self._touch(key, old, new)
         if isinstance(old, PersistentVolume):
@@ -141,6 +144,8 @@ class Storage:
             self._count_other_change()
             return
         self._touch(key, old)
+        if isinstance(old, PersistentVolumeClaim):
+            self._kept_claims.drop(old)
         if isinstance(old, PersistentVolume):
             self._index(old, removed=True)
         if isinstance(old, CSINode):
@@ -365,6 +370,14 @@ def class_of_volume(volume: PersistentVolume) -> str:
 def is_bound(claim: PersistentVolumeClaim) -> bool:
     """Return whether a claim is permanently bound to its volume."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+def size_of(quantity: str | int | float | None) -> int:
+    """Return bytes; 0 where there is no quantity or it can't be read."""
+    if quantity is None:
+        return 0
+    try:
+        return parse_quantity(quantity, 1)
+    except QuantityError:
+        return 0
 
 
 def belongs(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
