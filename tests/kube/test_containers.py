@@ -96,8 +96,7 @@ async def test_owners() -> None:
             owner.metadata.annotations = {f"example.com/{n}": "x" * 5_000 for n in range(40)}
             owners.append(owner)
         sink.applied(owners)
-        kept = [owner.annotations for owner in directory._watched.values()]
-        assert max(sum(map(len, annotations.values())) for annotations in kept) <= 16_384
+        assert not any(owner.annotations for owner in directory._watched), "nothing reads these annotations"
         check(directory, "owners", 0, PODS_OF_TEST)
         for number in range(50):
             reference = OwnerReference(f"g{number}.made.up/v1", f"Kind{number}", "x", f"made-up-{number}", True)

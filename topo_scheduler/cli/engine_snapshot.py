@@ -62,8 +62,11 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
         KubeError: the API server did not answer the request for an owner.
         ConfigError: a plugin of the configuration can't be loaded here.
     """
-    owners = OwnerDirectory(client)
-    name = configuration.scheduler.scheduler_name
+    # The plugins of the scheduler are needed: without them the answer could differ.
+    scheduler = configuration.scheduler
+    extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout), remedy=_INSTALL)
+    owners = OwnerDirectory(client, annotations=extensions.annotations)
+    name = scheduler.scheduler_name
     pending = [
         pod
         for pod in listed.pods
@@ -79,10 +82,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
             return None
         return Lineage(chain.owners, chain.complaint, doubt=chain.doubt)
 
-    # The plugins of the scheduler are needed: without them the answer could differ.
-    scheduler = configuration.scheduler
     now = time.monotonic()
-    extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout), remedy=_INSTALL)
     engine = Engine(configuration, resolve, extensions, time.time() - now)
     try:
         engine.namespaces_applied((await list_all(client, NAMESPACES))[0])

@@ -117,7 +117,13 @@ class Term:
         connection = configuration.scheduler.client_connection
         self._clock = clock
         self._wake = asyncio.Event()
-        self._owners = OwnerDirectory(client, on_change=self._owner_changed, needed=self._awaited, clock=clock)
+        self._owners = OwnerDirectory(
+            client,
+            on_change=self._owner_changed,
+            needed=self._awaited,
+            clock=clock,
+            annotations=extensions.annotations if extensions is not None else (),
+        )
         self._listeners = listeners
         self.engine = new_engine(configuration, self._resolve, extensions, epoch, listeners)
         for api in GroupApi:  # pods are listed before the scheduler knows which PodGroups exist

@@ -25,7 +25,9 @@ class NamespaceBytes:
         return self._bytes_of.get(namespace, 0)
 
     def has_room(self, namespace: str, size: int) -> bool:
-        """Return whether a namespace may take this many bytes more."""
+        """Return whether a namespace may take this many bytes more; what it has already it keeps."""
+        if size <= 0:
+            return True
         taken = self.bytes_of(namespace) + size
         if self._bytes + size <= self._total_limit:
             return taken <= self._limit

@@ -1,12 +1,14 @@
 """Owners of pods as values: links of a chain, answers about them, and the comparison of references with objects."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from topo_scheduler.api.objects import Job, OwnerReference
+from topo_scheduler.api.objects import ConditionStatus, Job, OwnerReference
 from topo_scheduler.kube.connection.resources import Object, Resource
-from topo_scheduler.kube.reading.slimming import slim
+from topo_scheduler.kube.reading.slimming import MAX_OWNER_CHARACTERS, slim
+from topo_scheduler.state.pods.trimming import read_annotations
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"
 _OVER: Final = frozenset(("SuccessCriteriaMet", "Complete", "FailureTarget", "Failed"))
@@ -22,7 +24,6 @@ class ChainLink:
     namespace: str
     name: str
     uid: str
-    labels: Mapping[str, str] = field(repr=False)
     annotations: Mapping[str, str] = field(repr=False)
     controller: OwnerReference | None = None
     job: Job | None = field(default=None, repr=False)
@@ -43,7 +44,6 @@ class ChainLink:
         """Return whether a field that a placement may depend on has changed."""
         return (
             self.annotations != other.annotations
-            or self.labels != other.labels
             or self.controller != other.controller
             or self.deleting != other.deleting
             or bool(self.unreadable) != bool(other.unreadable)
@@ -104,18 +104,19 @@ Key = tuple[str, str, str, str, str]
 """Namespace, group, kind, name and uid."""
 
 
-def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
-    """Convert an object of the API server to an owner."""
+def owner_of(resource: Resource[Any], item: Object, read: Collection[str] = ()) -> ChainLink:
+    """Convert an object of the API server to an owner. ``read``: annotations that are read beside our own."""
     metadata = item.metadata
     metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
-    slim(metadata)
+    metadata.annotations = read_annotations(metadata.annotations, read)
+    metadata.labels = {}
+    slim(metadata, MAX_OWNER_CHARACTERS)
     return ChainLink(
         resource.kind,
         resource.api_version,
-        metadata.namespace,
+        sys.intern(metadata.namespace),
         metadata.name,
         metadata.uid,
-        metadata.labels,
         metadata.annotations,
         metadata.controller,
         _slimmed(item) if isinstance(item, Job) else None,
@@ -125,7 +126,11 @@ def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
 
 def _slimmed(job: Job) -> Job:
     """Keep only the conditions of a Job that mark it as over, and of its failed indexes only their number."""
-    job.status.conditions = [condition for condition in job.status.conditions if condition.type in _OVER]
+    job.status.conditions = [
+        ConditionStatus(condition.type, condition.status)
+        for condition in job.status.conditions
+        if condition.type in _OVER
+    ][: len(_OVER)]
     count = job.status.failed_index_count
     job.status.failed_indexes = f"0-{count - 1}" if count else ""
     return job

@@ -7,7 +7,7 @@ example 503 of an aggregated API, or 404 of a load balancer without a backend.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -48,11 +48,20 @@ MAX_REPORTED_KINDS = 1_024
 
 
 class OwnerReader:
-    """Reads owners by one GET each. ``kinds`` are known without discovery."""
+    """Reads owners by one GET each.
+
+    ``kinds`` are known without discovery. ``annotations`` are read beside our own.
+    """
 
     def __init__(
-        self, client: Client, kinds: Sequence[Resource[Any]], *, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        kinds: Sequence[Resource[Any]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        annotations: Collection[str] = (),
     ) -> None:
+        self._annotations = annotations
         self._client = client
         self._clock = clock
         self._discovery = Discovery(client, clock=clock)
@@ -168,7 +177,7 @@ class OwnerReader:
             raise owner
         if owner.metadata.uid != reference.uid:
             return Absent(f"{described(reference)} was deleted, and another of this name was created", gone=True)
-        return replace(owner_of(resource, owner), halted=halted(resource, owner))
+        return replace(owner_of(resource, owner, self._annotations), halted=halted(resource, owner))
 
     def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
         kind = resource.described if resource else reference.api_version

@@ -24,7 +24,7 @@ borrowed from another namespace.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +53,7 @@ from topo_scheduler.kube.reading.owner_chains import (
 from topo_scheduler.kube.reading.owner_reader import OwnerReader
 from topo_scheduler.kube.reading.owner_refresh import Refreshes
 from topo_scheduler.kube.reading.sinks import Deleted
+from topo_scheduler.kube.reading.watched_owners import WatchedOwners
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,8 @@ class OwnerDirectory:
     """Known workloads by uid. The directory calls ``on_change`` with the uid of each owner that changed.
 
     ``needed`` returns whether any pending pod is below the owner with a given uid. The directory keeps such an owner
-    fresh even if no caller resolves it, since a change of it may let the pod be scheduled.
+    fresh even if no caller resolves it, since a change of it may let the pod be scheduled. ``annotations`` are read
+    beside our own.
     """
 
     def __init__(
@@ -118,13 +120,15 @@ class OwnerDirectory:
         needed: Callable[[str], bool] = lambda uid: False,
         kinds: Sequence[Resource[Any]] = OWNER_KINDS,
         clock: Callable[[], float] = time.monotonic,
+        annotations: Collection[str] = (),
     ) -> None:
         self._client = client
+        self._annotations = annotations
         self._on_change = on_change
         self._needed = needed
         self._clock = clock
-        self._reader = OwnerReader(client, kinds, clock=clock)
-        self._watched: dict[str, ChainLink] = {}
+        self._reader = OwnerReader(client, kinds, clock=clock, annotations=annotations)
+        self._watched = WatchedOwners()
         self._fetched: dict[Key, _Fetched] = {}
         """By all parts of a reference: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
@@ -279,7 +283,7 @@ class OwnerDirectory:
                 self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
                 self._on_change(reference.uid)
             elif isinstance(answer, ChainLink) and answer.deleting and not watched.deleting:
-                self._watched[reference.uid] = answer
+                self._watched.put(answer)
                 self._on_change(reference.uid)
         elif fetched is not None:
             before, fetched.answer = fetched.answer, _after(fetched.answer, answer)
@@ -376,20 +380,28 @@ class OwnerDirectory:
 
     def _applied(self, resource: Resource[Any], objects: Sequence[Object]) -> None:
         for item in objects:
-            owner = owner_of(resource, item)
-            fetched = self._fetched.pop((owner.namespace, *named(owner), owner.uid), None)
+            owner = owner_of(resource, item, self._annotations)
+            key = (owner.namespace, *named(owner), owner.uid)
+            fetched = self._fetched.get(key)
             before = self._watched.get(owner.uid) or (fetched.answer if fetched else None)
-            self._watched[owner.uid] = owner
+            if self._watched.put(owner):
+                self._fetched.pop(key, None)
+            elif fetched is not None:
+                fetched.answer = owner
             if (arrival := self._arrivals.get(owner.uid)) is not None:
                 arrival.set()
             if before is not None and changed(before, owner):
                 self._on_change(owner.uid)
 
-    def _deleted(self, references: Sequence[Deleted]) -> None:
+    def _deleted(self, resource: Resource[Any], references: Sequence[Deleted]) -> None:
         now = self._clock()
         for deleted in references:
-            owner = self._watched.pop(deleted.uid, None)
+            owner = self._watched.pop(deleted.uid)
             if owner is None:
+                key = (deleted.namespace, resource.group, resource.kind, deleted.name, deleted.uid)
+                if (fetched := self._fetched.get(key)) is not None:
+                    fetched.asked = -inf
+                    self._outdated.set()
                 continue
             controller = owner.controller
             if controller is not None and (above := self._fetched.get(key_of(owner.namespace, controller))) is not None:
@@ -416,7 +428,7 @@ class OwnerSink:
 
     def deleted(self, references: Sequence[Deleted]) -> None:
         """These objects no longer exist; for a pod that still refers to one, a GET answers."""
-        self._directory._deleted(references)
+        self._directory._deleted(self._resource, references)
 
     def synced(self) -> None:
         """Do nothing: the directory fetches whatever is missing."""

@@ -18,6 +18,8 @@ from topo_scheduler.state.storage.storage_capacities import slim_capacity
 
 MAX_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""
+MAX_OWNER_CHARACTERS: Final = 8_192
+"""The same of an owner of pods, as for the annotations of a pod that are read."""
 MAX_VALUE_CHARACTERS: Final = 4_096
 """Characters of one annotation; of a longer one this many are kept, and one more."""
 MAX_LABELS: Final = 256
@@ -79,15 +81,15 @@ def slim_reference(metadata: ObjectMeta) -> None:
         metadata.owner_references = [msgspec.structs.replace(owner, **cut)]
 
 
-def slim(metadata: ObjectMeta) -> None:
+def slim(metadata: ObjectMeta, max_characters: int = MAX_CHARACTERS) -> None:
     """Cut annotations, labels and owners of an object to their caps.
 
     If there are too many annotations, this project's are kept before others, and short ones before long ones. Labels
     of cluster-scoped objects, such as nodes and namespaces, stay: administrators write them.
     """
     annotations = metadata.annotations
-    if annotations and sum(map(len, annotations)) + sum(map(len, annotations.values())) > MAX_CHARACTERS:
-        left = MAX_CHARACTERS
+    if annotations and sum(map(len, annotations)) + sum(map(len, annotations.values())) > max_characters:
+        left = max_characters
         kept: dict[str, str] = {}
         for name in sorted(annotations, key=lambda name: (not name.startswith(PREFIX), len(annotations[name]))):
             value = annotations[name][: MAX_VALUE_CHARACTERS + 1]

@@ -15,6 +15,7 @@ from topo_scheduler.api.annotations import MAX_GANG_PODS
 from topo_scheduler.api.groups import MAX_SPEC_BYTES, PLURAL, TOO_DEEP, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import clipped, quoted
+from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.pods.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 
 
@@ -119,6 +120,19 @@ class PodGroup:
 
 MAX_POLICIES: Final = 64
 """Subgroup policies of a PodGroup: each pod is compared with all of them."""
+ORDINARY_GROUP_BYTES: Final = 4_096
+"""Memory in bytes up to which a PodGroup is always kept whole."""
+MAX_GROUP_BYTES_OF_NAMESPACE: Final = 4 * 2**20
+"""Memory of all larger PodGroups of one namespace in bytes."""
+MAX_GROUP_BYTES: Final = 16 * 2**20
+"""The same of all namespaces together: beyond it, each has an equal share."""
+_POLICY_BYTES: Final = 512
+_KEY_BYTES: Final = 64
+"""Memory of a subgroup policy, and of one label key of it, in addition to characters: measured, and rounded up."""
+_TOO_MANY: Final = (
+    f"the PodGroups of its namespace take more than {MAX_GROUP_BYTES_OF_NAMESPACE:,} bytes of memory, or than an equal"
+    f" share of {MAX_GROUP_BYTES:,}; delete PodGroups that are not used, then create it again"
+)
 MAX_PROBLEM_CHARACTERS: Final = 400
 """Characters of the message on an invalid field, which may quote the field."""
 
@@ -297,6 +311,9 @@ class Groups:
     _served: set[GroupApi] = field(default_factory=set)
     """APIs whose PodGroups this or an earlier leader has listed: pods that name a PodGroup of one are its members."""
     _refresh_wanted: bool = False
+    _memory: NamespaceBytes = field(
+        default_factory=lambda: NamespaceBytes(MAX_GROUP_BYTES_OF_NAMESPACE, MAX_GROUP_BYTES)
+    )
 
     def __iter__(self) -> Iterator[PodGroup]:
         return iter(self._known.values())
@@ -306,8 +323,16 @@ class Groups:
         return self._known.get(key)
 
     def put(self, group: PodGroup) -> bool:
-        """Store a PodGroup that appeared or changed; return whether its request is new or changed."""
+        """Store a PodGroup that appeared or changed; return whether its request is new or changed.
+
+        Pods of a large PodGroup beyond the budget of its namespace can't be placed.
+        """
         previous = self._known.get(group.key)
+        taken_bytes, size = _counted_bytes(previous), _counted_bytes(group)
+        if not self._memory.has_room(group.key.namespace, size - taken_bytes):
+            problem = f"{group.key.described}: {_TOO_MANY}"
+            group, size = PodGroup(group.key, group.uid, group.version, scheduled=group.scheduled, problem=problem), 0
+        self._memory.change(group.key.namespace, size - taken_bytes)
         self._known[group.key] = group
         self._served.add(group.key.api)
         return previous is None or not previous.has_same_request_as(group)
@@ -318,6 +343,7 @@ class Groups:
         if known is None or (uid and known.uid != uid):
             return False
         del self._known[key]
+        self._memory.change(key.namespace, -_counted_bytes(known))
         return True
 
     def serve(self, api: GroupApi, serving: Serving, asked_at: float) -> None:
@@ -356,3 +382,18 @@ class Groups:
         """Return whether a pod since the last call needs a fresh list of the served APIs."""
         refresh_wanted, self._refresh_wanted = self._refresh_wanted, False
         return refresh_wanted
+
+
+def _counted_bytes(group: PodGroup | None) -> int:
+    """Return the approximate memory of a large PodGroup in bytes, 0 for an ordinary one or none."""
+    if group is None or (group.subgroups is None and len(group.level_key) <= ORDINARY_GROUP_BYTES):
+        return 0
+    policies = group.subgroups.policies if group.subgroups is not None else ()
+    size = len(group.level_key) + sum(
+        _POLICY_BYTES
+        + len(policy.name)
+        + sum(_KEY_BYTES + len(key) for key in policy.keys)
+        + policy.selector.memory_bytes
+        for policy in policies
+    )
+    return size if size > ORDINARY_GROUP_BYTES else 0

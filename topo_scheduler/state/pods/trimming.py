@@ -38,7 +38,7 @@ def trimmed(pod: Pod, read: Collection[str] = (), *, plugins: bool = False) -> P
     if problem := pod.excess or excess(pod):
         return _refused(pod, read, problem)
     meta, status = pod.metadata, pod.status
-    annotations = _annotations(meta.annotations, read, plugins=plugins)
+    annotations = read_annotations(meta.annotations, read, plugins=plugins)
     if annotations != meta.annotations or len(meta.owner_references) > 1:
         owners = [meta.controller] if meta.controller is not None else []
         meta = msgspec.structs.replace(meta, annotations=annotations, owner_references=owners)
@@ -54,7 +54,8 @@ def memory_bytes(pod: Pod) -> int:
     return BYTES_FOR_ENCODED * len(msgspec.json.encode(pod))
 
 
-def _annotations(annotations: dict[str, str], read: Collection[str], *, plugins: bool) -> dict[str, str]:
+def read_annotations(annotations: dict[str, str], read: Collection[str], *, plugins: bool = False) -> dict[str, str]:
+    """Return the annotations of a pending pod, or of an owner, without those that nothing reads."""
     if not annotations:
         return annotations
     if plugins and sum(map(len, annotations.values())) <= OTHER_ANNOTATIONS_CHARACTERS:

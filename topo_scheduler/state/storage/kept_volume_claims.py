@@ -42,6 +42,7 @@ class KeptVolumeClaims:
 
     def keep(self, claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> PersistentVolumeClaim:
         """Return a claim as it is kept, until `drop` is called. ``old``: as it was kept before."""
+        taken_bytes = _bytes(old.spec.selector) if old is not None and old.spec.selector is not None else 0
         if old is not None:
             self.drop(old)
         meta, spec = claim.metadata, claim.spec
@@ -62,7 +63,7 @@ class KeptVolumeClaims:
             selector = None  # it has its volume
         elif selector is not None:
             size = _bytes(selector)
-            if self._selector_bytes.has_room(meta.namespace, size):
+            if size <= taken_bytes or self._selector_bytes.has_room(meta.namespace, size):
                 self._selector_bytes.change(meta.namespace, size)
             else:
                 selector, excess = None, _TOO_MANY

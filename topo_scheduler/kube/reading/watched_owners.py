@@ -1,0 +1,77 @@
+"""Owners that watches report, by uid; large ones of a namespace have a budget of memory.
+
+Users may create many Jobs and other owners that never have a pod, each with kilobytes of annotations that are read.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from topo_scheduler.kube.reading.owner_chains import ChainLink
+from topo_scheduler.state.namespace_bytes import NamespaceBytes
+
+logger = logging.getLogger(__name__)
+
+ORDINARY_OWNER_CHARACTERS: Final = 1_024
+"""Characters of annotations that are read, up to which an owner is always kept."""
+MAX_OWNER_BYTES_OF_NAMESPACE: Final = 8 * 2**20
+"""Memory of the annotations of all larger owners of one namespace, in bytes."""
+MAX_OWNER_BYTES: Final = 24 * 2**20
+"""The same of all namespaces together: beyond it, each has an equal share."""
+_ANNOTATION_BYTES: Final = 192
+"""Memory of an annotation in addition to its characters."""
+
+
+class WatchedOwners:
+    """The owners that are kept. Others are read on demand, as those of kinds without a watch."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, ChainLink] = {}
+        self._budget = NamespaceBytes(MAX_OWNER_BYTES_OF_NAMESPACE, MAX_OWNER_BYTES)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __iter__(self) -> Iterator[ChainLink]:
+        return iter(self._links.values())
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._links
+
+    def get(self, uid: str) -> ChainLink | None:
+        """Return an owner."""
+        return self._links.get(uid)
+
+    def put(self, owner: ChainLink) -> bool:
+        """Keep an owner in place of its last state; return whether it is kept."""
+        previous = self.pop(owner.uid)
+        size, taken_bytes = _counted_bytes(owner), _counted_bytes(previous) if previous is not None else 0
+        if size > taken_bytes and not self._budget.has_room(owner.namespace, size):
+            if self._budget.deserves_warning(owner.namespace):
+                logger.warning(
+                    "namespace %s: the annotations of its Jobs, Deployments and other owners of pods take more than %s"
+                    " bytes, or than an equal share of %s; further large ones are read when their pods are scheduled,"
+                    " which takes longer. Delete owners without pods, or shorten the annotations",
+                    owner.namespace,
+                    f"{MAX_OWNER_BYTES_OF_NAMESPACE:,}",
+                    f"{MAX_OWNER_BYTES:,}",
+                )
+            return False
+        self._budget.change(owner.namespace, size)
+        self._links[owner.uid] = owner
+        return True
+
+    def pop(self, uid: str) -> ChainLink | None:
+        """Forget an owner, and return it."""
+        owner = self._links.pop(uid, None)
+        if owner is not None:
+            self._budget.change(owner.namespace, -_counted_bytes(owner))
+        return owner
+
+
+def _counted_bytes(owner: ChainLink) -> int:
+    """Return the approximate memory of the annotations of a large owner in bytes, 0 for an ordinary one."""
+    if not owner.annotations:
+        return 0
+    characters = sum(map(len, owner.annotations)) + sum(map(len, owner.annotations.values()))
+    return 0 if characters <= ORDINARY_OWNER_CHARACTERS else characters + _ANNOTATION_BYTES * len(owner.annotations)
