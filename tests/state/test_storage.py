@@ -16,8 +16,8 @@ from topo_scheduler.api.storage import (
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
 )
-from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE
+from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.storage_objects import (
     ReserveVolume,
     SelectNode,

@@ -119,8 +119,8 @@ class Budgets:
     def put(self, budget: DisruptionBudget) -> str:
         """Store a budget; return its problem, or an empty string.
 
-        A budget whose selector has no room protects all pods of its namespace, so that the scheduler plans no eviction
-        that the API server would refuse.
+        A budget whose selector has no room protects all pods of its namespace. So the scheduler plans no eviction that
+        the API server would refuse.
         """
         meta, status = budget.metadata, budget.status
         problem = ""

@@ -28,9 +28,8 @@ _CONDITION_BYTES: Final = 384
 _VALUE_BYTES: Final = 96
 """Memory of a condition and of one value in addition to their characters: measured, and rounded up."""
 _TOO_MANY: Final = (
-    "the selectors of the claims of its namespace that are not bound take more than"
-    f" {MAX_SELECTOR_BYTES_OF_NAMESPACE:,} bytes of memory, or than an equal share of {MAX_SELECTOR_BYTES:,};"
-    " delete claims that are not used, then create it again"
+    f"selectors of unbound claims of its namespace take more than {MAX_SELECTOR_BYTES_OF_NAMESPACE:,} bytes of memory,"
+    f" or than an equal share of {MAX_SELECTOR_BYTES:,}; delete claims that are not used, then create it again"
 )
 
 

@@ -23,10 +23,10 @@ from topo_scheduler.api.storage import (
     VolumeAttachment,
 )
 from topo_scheduler.state.nodes.node_table import NodeTable
-from topo_scheduler.state.storage.sizes import size_of
-from topo_scheduler.state.storage.storage_capacities import Bool, KeptCapacities
 from topo_scheduler.state.storage.claim_annotations import BETA_CLASS, SELECTED_NODE
 from topo_scheduler.state.storage.kept_volume_claims import KeptVolumeClaims
+from topo_scheduler.state.storage.sizes import size_of
+from topo_scheduler.state.storage.storage_capacities import Bool, KeptCapacities
 
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
@@ -365,19 +365,6 @@ def class_of_claim(claim: PersistentVolumeClaim) -> str:
 def class_of_volume(volume: PersistentVolume) -> str:
     """Return the storage class of a volume, empty where there is none."""
     return volume.metadata.annotations.get(BETA_CLASS, volume.spec.storage_class_name)
-
-
-def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim is permanently bound to its volume."""
-    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
-def size_of(quantity: str | int | float | None) -> int:
-    """Return bytes; 0 where there is no quantity or it can't be read."""
-    if quantity is None:
-        return 0
-    try:
-        return parse_quantity(quantity, 1)
-    except QuantityError:
-        return 0
 
 
 def belongs(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
