@@ -319,6 +319,8 @@ class Outcomes:
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
             workload.set_stage(member, Stage.BOUND)
+            if (entry := self._world.ledger.get(uid)) is not None:
+                member.profile = entry.profile  # its own may be large, and is not kept
             self.partially_bound.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
