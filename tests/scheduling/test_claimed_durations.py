@@ -121,6 +121,7 @@ def test_what_pods_were_bound_with_is_known_after_a_restart(d: Driver) -> None:
     assert let_in(again) == {}
 
 
+@pytest.mark.unrecorded
 def test_what_pods_were_bound_with_is_in_a_checkpoint(d: Driver) -> None:
     pods = liars(d)
     for pod in pods:

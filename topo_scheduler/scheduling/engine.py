@@ -361,7 +361,9 @@ class Engine:
         """Record how a bind ended. If that raises an exception, update only the stage of the pod and the ledger."""
         membership = self.workloads.of_pod(uid)
         if membership is None or not self.outcomes.awaits(uid):
-            return  # the watch reported the result before the answer came
+            # The watch reported the result before the answer came.
+            self._out += self.outcomes.answered_late(uid, outcome, now)
+            return
         workload, member = membership
         try:
             self._bind_finished(workload, uid, outcome, message, now)

@@ -94,6 +94,8 @@ class Outcomes:
         self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
         self.admission_backoff = AdmissionBackoff()
         self._sent: dict[str, _Sent] = {}
+        self._elsewhere: dict[str, str] = {}
+        """The decided nodes of pods that are on other nodes, by uid, until the results of their binds."""
         self._unsettled = Unsettled()
         """Binds that may have been written, or were not written for a temporary reason."""
         self._given_up: set[str] = set()
@@ -512,14 +514,28 @@ class Outcomes:
         return out
 
     def bound_elsewhere(self, workload: Workload, member: Member, node: str, now: float) -> list[Instruction]:
-        """Return what to report when a pod is on another node than the one that its Binding names.
+        """Return what to report when a pod turns out to be on another node than the one that its Binding names.
 
-        What changed the Binding may change others: pods of its kind are in backoff. A pod whose Binding was not handed
-        out yet was bound by hand.
+        If the API server has not answered yet, the answer shows whether it was this Binding that took effect.
         """
-        if member.stage is not Stage.BOUND and not (member.uid in self._sent and self._is_handed_out(member.uid)):
+        if member.stage is Stage.BOUND:
+            return self._binding_changed(workload, member, member.node, node, now)
+        if member.uid in self._sent and self._is_handed_out(member.uid):
+            self._elsewhere[member.uid] = member.node
+        return []
+
+    def answered_late(self, uid: str, outcome: BindOutcome, now: float) -> list[Instruction]:
+        """Return what to report when the API server answers a bind after the watch reported where the pod is."""
+        decided, membership = self._elsewhere.pop(uid, ""), self._workloads.of_pod(uid)
+        if not decided or membership is None or outcome is not BindOutcome.BOUND:
             return []
-        text = f"Binding to {member.node} failed: the pod is on {node}; {BINDING_CHANGED}"
+        return self._binding_changed(*membership, decided, membership[1].node, now)
+
+    def _binding_changed(
+        self, workload: Workload, member: Member, decided: str, node: str, now: float
+    ) -> list[Instruction]:
+        """Pods of its kind are in backoff, as what changed this Binding may change others."""
+        text = f"Binding to {decided} failed: the pod is on {node}; {BINDING_CHANGED}"
         self._hold_back(workload, member, text, now)
         return [LogWarning(f"pod {member.key}: {text}"), EmitEvent(reference(member), True, Reason.BIND_FAILED, text)]
 
