@@ -800,6 +800,6 @@ def test_a_pod_whose_claim_is_beyond_the_budget_of_selectors_waits_and_others_do
     for pod in pods:
         d.run(pod)
     assert [bool(pod.spec.node_name) for pod in pods] == [True, False, True]
-    assert 'persistentvolumeclaim "second" is not read: the selectors of the claims of its namespace' in reason(
+    assert 'persistentvolumeclaim "second" is not read: selectors of unbound claims of its namespace' in reason(
         d, pods[1]
     )
