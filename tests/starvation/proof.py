@@ -44,6 +44,9 @@ class _Watched:
     nodes: frozenset[str]
     waits: set[str] = field(default_factory=set)
     moves: int = 0
+    """Moves since the reservation was made, or made anew after one that expired."""
+    most_moves: int = 0
+    lapsed: bool = False
 
 
 @dataclass(slots=True)
@@ -84,7 +87,10 @@ def bound(estimates: Told, longest: float) -> float:
 
 
 def places(estimates: Told, longest: float) -> float:
-    """Return at how many places nodes may be held for one workload, as those of higher priority take none of them."""
+    """Return at how many places nodes may be held for one workload, as those of higher priority take none of them.
+
+    A reservation that expires begins anew.
+    """
     return 2 + max(0.0, log2((_says(estimates, longest) + longest) / MIN_REMAINING_SECONDS))
 
 
@@ -153,8 +159,11 @@ class Proof:
     # ------------------------------------------------------------ watching
 
     def _look(self, stream: Stream) -> None:
-        for reservation in stream.driver.engine.reserving.holds:
-            self._see(self._number_of(reservation.workload), reservation)
+        reservations = {self._number_of(held.workload): held for held in stream.driver.engine.reserving.holds}
+        for number in self._open & self._held.keys() - reservations.keys():
+            self._held[number].lapsed = True
+        for number, reservation in reservations.items():
+            self._see(number, reservation)
         for number in [number for run in stream.begun for number in [self._number[run.pods[0].metadata.uid]]]:
             self._judge(number)
         stream.begun.clear()
@@ -176,7 +185,8 @@ class Proof:
             first = reservation.latest if reservation.start < inf else inf
             known = self._held[number] = _Watched(first, reservation.latest, nodes)
         elif (known.nodes, known.latest) != (nodes, reservation.latest):
-            known.moves += 1
+            known.moves = 0 if known.lapsed else known.moves + 1
+            known.most_moves, known.lapsed = max(known.most_moves, known.moves), False
             known.nodes, known.latest = nodes, reservation.latest
             known.waits.clear()
         known.waits.update(reservation.waits)
@@ -202,9 +212,9 @@ class Proof:
         if (held := self._held.get(number)) is None:
             return
         out.held += 1
-        out.moves = max(out.moves, held.moves)
-        if len(self._lines) == 1 and held.moves > places(self._estimates, out.longest):
-            out.wrong.append(f"{who} was held nodes at {held.moves + 1} places")
+        out.moves = max(out.moves, held.most_moves)
+        if len(self._lines) == 1 and held.most_moves > places(self._estimates, out.longest):
+            out.wrong.append(f"{who} was held nodes at {held.most_moves + 1} places before its reservation expired")
         out.late = max(out.late, started - held.first)
         if started > max((held.latest, *map(self._end, held.waits))) + TICK:
             out.wrong.append(f"{who} was promised to by {held.latest:.0f} s, and all it waited for had ended")

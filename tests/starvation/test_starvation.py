@@ -37,6 +37,7 @@ def test_the_proof_sees_it_starve_where_nothing_is_held() -> None:
         Case("muri/trace2", 0.95, 8, "learned", part=True, job_limit=100),
         Case("muri/trace1", 1.1, 1, "exact", part=True, priorities=True, job_limit=100),
         Case("muri/trace2", 1.1, 8, "wrong", part=True, job_limit=100),
+        Case("muri/trace2", 1.1, 8, "not", part=True, job_limit=100),
     ],
     ids=str,
 )

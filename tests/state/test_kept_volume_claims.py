@@ -88,7 +88,7 @@ def test_selectors_of_a_namespace_have_a_budget_and_others_lose_nothing(monkeypa
     storage = Storage()
     kept = [put(storage, claim(number)) for number in range(10)]
     assert [bool(item.spec.excess) for item in kept] == [False] * 5 + [True] * 5
-    assert kept[9].spec.excess.startswith("the selectors of the claims of its namespace that are not bound take more")
+    assert kept[9].spec.excess.startswith("selectors of unbound claims of its namespace take more")
     assert kept[9].spec.selector is None
     assert not put(storage, claim(1, "victim")).spec.excess
     storage.drop(storage.claims, ("hostile", "c0"))
