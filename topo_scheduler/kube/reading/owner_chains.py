@@ -10,7 +10,6 @@ from topo_scheduler.kube.connection.resources import Object, Resource
 from topo_scheduler.kube.reading.slimming import MAX_OWNER_CHARACTERS, slim
 from topo_scheduler.state.pods.trimming import read_annotations
 
-_BULKY = "kubectl.kubernetes.io/last-applied-configuration"
 _OVER: Final = frozenset(("SuccessCriteriaMet", "Complete", "FailureTarget", "Failed"))
 """Conditions of a Job that runs no more pods."""
 
@@ -107,7 +106,6 @@ Key = tuple[str, str, str, str, str]
 def owner_of(resource: Resource[Any], item: Object, read: Collection[str] = ()) -> ChainLink:
     """Convert an object of the API server to an owner. ``read``: annotations that are read beside our own."""
     metadata = item.metadata
-    metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
     metadata.annotations = read_annotations(metadata.annotations, read)
     metadata.labels = {}
     slim(metadata, MAX_OWNER_CHARACTERS)
