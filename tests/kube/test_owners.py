@@ -594,11 +594,11 @@ async def test_a_group_whose_server_hangs_does_not_hold_up_other_groups() -> Non
 
 @virtual_time
 async def test_owners_that_no_pod_needs_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topo_scheduler.kube.reading.owners.MAX_FETCHED_OWNERS", 50)
+    monkeypatch.setattr("topo_scheduler.kube.reading.fetched_owners.MAX_FETCHED_OWNERS", 50)
     async with world() as w:
         needed = {f"u{number}" for number in range(10)}
         owners = OwnerDirectory(w.client, needed=needed.__contains__, clock=now)
         for number in range(200):
             await owners.complete(metadata_owned_by(made_up(uid=f"u{number}", name=f"n{number}")))
         assert len(owners) <= 51
-        assert needed <= {owner.reference.uid for owner in owners._fetched.values()}
+        assert needed <= {owner.reference.uid for _, owner in owners._fetched.items()}

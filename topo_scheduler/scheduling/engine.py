@@ -269,7 +269,7 @@ class Engine:
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Record pods that appeared or changed, those of other schedulers included."""
-        self.world.promises.settle(now)  # otherwise a pod that overran its claim and ended would have kept it
+        self.world.settle_durations(now)  # otherwise a pod that overran its claim and ended would have kept it
         for pod in pods:
             try:
                 self.contention.applied((pod,), now)
@@ -290,7 +290,7 @@ class Engine:
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or that this scheduler no longer places."""
-        self.world.promises.settle(now)
+        self.world.settle_durations(now)
         with guard(f"deletion of pod {uid}", self._out):
             self.contention.deleted(uid)
         with guard(f"deletion of pod {uid}", self._out):

@@ -40,12 +40,13 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeLabels, No
 from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
+from topo_scheduler.state.pods.kept_classes import KeptClasses
 from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo, occupant_of
-from topo_scheduler.state.statistics.duration_claims import Promises, weight_of
+from topo_scheduler.state.statistics.duration_claims import TOLERATED_RATIO_OF_ESTIMATES, Promises, weight_of
 from topo_scheduler.state.statistics.placement_outcomes import History
 from topo_scheduler.state.statistics.run_times import Runs, ended_of, likeness_of, recorded_size, run_of
 from topo_scheduler.state.statistics.typical_pods import kind_of
@@ -99,8 +100,11 @@ class World:
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources, self.inventory)
         self._offers = 0
         self.history = History()
+        self.kept_classes = KeptClasses()
         self.runs = Runs()
         self.promises = Promises()
+        self.estimates = Promises(TOLERATED_RATIO_OF_ESTIMATES)
+        """How long pods that backfill are to run by earlier runs."""
         self.epoch = epoch
         self.names_others = False
         """Whether events name objects of other namespaces."""
@@ -281,10 +285,11 @@ class World:
         if occupant.expected_seconds < occupant.deadline and not occupant.fixed:
             self.promises.claimed(occupant.uid, occupant.namespace, occupant.expected_seconds)
         # Whatever it claims by now, it was bound with what it claimed then.
-        if occupant.start_reported and occupant.uid in self.promises:
+        if occupant.start_reported and (occupant.uid in self.promises or occupant.uid in self.estimates):
             gpus = next((amount for column, amount in amounts if column == GPU), 0)
             weight = weight_of(gpus, self._share_of_node(node, amounts))
             self.promises.began(occupant.uid, occupant.started - self.epoch, weight)
+            self.estimates.began(occupant.uid, occupant.started - self.epoch, weight)
 
     def _share_of_node(self, node: str, amounts: Amounts) -> float:
         """Return the largest share of an allocatable resource of a node in the amounts; 0 for an unknown node."""
@@ -318,6 +323,8 @@ class World:
         self.around.kinds.drop(uid)
         self.claims.forget(uid)
         self.promises.ended(uid)
+        self.estimates.ended(uid)
+        self.kept_classes.gone(uid)
         entry = self.take_back(uid)
         if entry is not None:
             self.inventory.consumers.depart(uid)
@@ -328,6 +335,7 @@ class World:
         if self.links.drop(uid):
             self.improvements += 1
         self.promises.withdrawn(uid)
+        self.estimates.withdrawn(uid)
         entry = self.ledger.release(uid)
         self.claimed_gpus.forget_requests(uid)
         self.inventory.pod_gone(uid)
@@ -361,9 +369,14 @@ class World:
                 self.history.note(leaf, now, good=False)
             self.fade(now)
 
+    def settle_durations(self, now: float) -> None:
+        """Record the pods that run longer than expected by now."""
+        self.promises.settle(now)
+        self.estimates.settle(now)
+
     def fade(self, now: float) -> None:
         """Update the state that depends on time alone: overruns of expected durations, and penalties for refusals."""
-        self.promises.settle(now)
+        self.settle_durations(now)
         if not self.penalties and not self._penalised:
             return
         levels = dict(self.penalties.levels(now))

@@ -26,7 +26,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -37,6 +37,7 @@ from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import OWNER_KINDS, Object, Resource
+from topo_scheduler.kube.reading.fetched_owners import FetchedOwner, FetchedOwners
 from topo_scheduler.kube.reading.owner_chains import (
     Absent,
     Chain,
@@ -89,20 +90,6 @@ CONCURRENT_CONFIRMATIONS = 16
 CONCURRENT_READS_OF_NAMESPACE = 4
 """Concurrent requests for pods of one namespace, so that no namespace delays all others."""
 
-MAX_FETCHED_OWNERS = 20_000
-"""Most unwatched owners kept; beyond it, the least recently used ones that no pending pod needs are dropped first."""
-
-
-@dataclass(slots=True)
-class _Fetched:
-    namespace: str
-    reference: OwnerReference
-    answer: ChainLink | Absent
-    asked: float
-    used: float
-    unanswered: int = 0
-    """Consecutive refreshes without an answer."""
-
 
 class OwnerDirectory:
     """Known workloads by uid. The directory calls ``on_change`` with the uid of each owner that changed.
@@ -129,8 +116,7 @@ class OwnerDirectory:
         self._clock = clock
         self._reader = OwnerReader(client, kinds, clock=clock, annotations=annotations)
         self._watched = WatchedOwners()
-        self._fetched: dict[Key, _Fetched] = {}
-        """By all parts of a reference: the answer for one that borrows a uid must not be that for the uid's owner."""
+        self._fetched = FetchedOwners(needed)
         self._arrivals: dict[str, asyncio.Event] = {}
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._slots = FairSlots(CONCURRENT_READS, CONCURRENT_READS_OF_NAMESPACE)
@@ -216,8 +202,7 @@ class OwnerDirectory:
             answer = await self._reader.read(namespace, reference, halts=halts, slot=slot)
             now = self._clock()
             if reference.uid not in self._watched:
-                self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
-                self._make_room()
+                self._fetched.put(namespace, reference, answer, now)
             return self._find(namespace, reference) or answer
 
     async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | None:
@@ -279,14 +264,14 @@ class OwnerDirectory:
             # Its watch reports all other changes.
             if isinstance(answer, Absent) and answer.gone:
                 self._watched.pop(reference.uid)
-                now = self._clock()
-                self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
+                self._fetched.put(namespace, reference, answer, self._clock())
                 self._on_change(reference.uid)
             elif isinstance(answer, ChainLink) and answer.deleting and not watched.deleting:
                 self._watched.put(answer)
                 self._on_change(reference.uid)
         elif fetched is not None:
-            before, fetched.answer = fetched.answer, _after(fetched.answer, answer)
+            before = fetched.answer
+            self._fetched.update(fetched, _after(before, answer))
             self._report_lost(before, fetched.answer)
             if changed(before, fetched.answer):
                 self._on_change(reference.uid)
@@ -319,12 +304,12 @@ class OwnerDirectory:
     def _start_refreshes(self, group: asyncio.TaskGroup) -> None:
         now = self._clock()
         self._confirmed = {key: at for key, at in self._confirmed.items() if now - at < REFRESH_SECONDS}
-        for key, fetched in list(self._fetched.items()):
+        for key, fetched in self._fetched.items():
             needed = self._needed(fetched.reference.uid)
             if needed:
                 fetched.used = now
             if now - fetched.used >= IDLE_SECONDS:
-                self._fetched.pop(key, None)
+                self._fetched.pop(key)
             elif isinstance(fetched.answer, Absent) and fetched.answer.gone and not fetched.answer.unserved:
                 continue
             elif now - fetched.asked >= _refresh_age(fetched, needed=needed):
@@ -355,14 +340,6 @@ class OwnerDirectory:
         if self._fetched.get(key) is fetched:
             self._answered(namespace, reference, answer)
 
-    def _make_room(self) -> None:
-        """If there are too many fetched owners, drop a tenth of the maximum, from those that no pending pod needs."""
-        if len(self._fetched) > MAX_FETCHED_OWNERS:
-            unneeded = [key for key, fetched in self._fetched.items() if not self._needed(fetched.reference.uid)]
-            unneeded.sort(key=lambda key: self._fetched[key].used)
-            for key in unneeded[: max(1, MAX_FETCHED_OWNERS // 10)]:
-                del self._fetched[key]
-
     async def _arrival(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent | None:
         if not self._reader.knows(reference):
             return None
@@ -385,9 +362,9 @@ class OwnerDirectory:
             fetched = self._fetched.get(key)
             before = self._watched.get(owner.uid) or (fetched.answer if fetched else None)
             if self._watched.put(owner):
-                self._fetched.pop(key, None)
+                self._fetched.pop(key)
             elif fetched is not None:
-                fetched.answer = owner
+                self._fetched.update(fetched, owner)
             if (arrival := self._arrivals.get(owner.uid)) is not None:
                 arrival.set()
             if before is not None and changed(before, owner):
@@ -410,8 +387,7 @@ class OwnerDirectory:
             if self._needed(owner.uid):
                 reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
                 answer = Absent(f"{described(reference)} was deleted", gone=True)
-                key = key_of(owner.namespace, reference)
-                self._fetched[key] = _Fetched(owner.namespace, reference, answer, now, now)
+                self._fetched.put(owner.namespace, reference, answer, now)
                 self._on_change(owner.uid)
 
 
@@ -441,7 +417,7 @@ def _links(metadata: ObjectMeta, chain: Chain) -> list[tuple[str, OwnerReference
     return [(namespace, reference) for namespace, reference in links if reference is not None][:MAX_CHAIN_OWNERS]
 
 
-def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
+def _refresh_age(fetched: FetchedOwner, *, needed: bool) -> float:
     """Return the seconds after which the directory reads an owner again."""
     usual = NEEDED_SECONDS if needed else REFRESH_SECONDS
     if needed and isinstance(fetched.answer, ChainLink) and fetched.answer.halted:

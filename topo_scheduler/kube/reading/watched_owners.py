@@ -45,7 +45,7 @@ class WatchedOwners:
     def put(self, owner: ChainLink) -> bool:
         """Keep an owner in place of its last state; return whether it is kept."""
         previous = self.pop(owner.uid)
-        size, taken_bytes = _counted_bytes(owner), _counted_bytes(previous) if previous is not None else 0
+        size, taken_bytes = counted_bytes(owner), counted_bytes(previous) if previous is not None else 0
         if size > taken_bytes and not self._budget.has_room(owner.namespace, size):
             if self._budget.deserves_warning(owner.namespace):
                 logger.warning(
@@ -65,11 +65,11 @@ class WatchedOwners:
         """Forget an owner, and return it."""
         owner = self._links.pop(uid, None)
         if owner is not None:
-            self._budget.change(owner.namespace, -_counted_bytes(owner))
+            self._budget.change(owner.namespace, -counted_bytes(owner))
         return owner
 
 
-def _counted_bytes(owner: ChainLink) -> int:
+def counted_bytes(owner: ChainLink) -> int:
     """Return the approximate memory of the annotations of a large owner in bytes, 0 for an ordinary one."""
     if not owner.annotations:
         return 0

@@ -323,6 +323,7 @@ class Outcomes:
             workload.set_stage(member, Stage.BOUND)
             if (entry := self._world.ledger.get(uid)) is not None:
                 member.profile = entry.profile  # its own may be large, and is not kept
+            self._world.kept_classes.bound(member)
             self.partially_bound.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)

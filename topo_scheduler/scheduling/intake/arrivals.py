@@ -27,7 +27,6 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.ledger.ledger import LedgerEntry
-from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.pods.trimming import trimmed
@@ -446,7 +445,9 @@ class Arrivals:
             for member in workload.at(Stage.BOUND):
                 backed = any(inventory.backing_class(names[column]) for column, _ in member.cls.amounts)
                 if backed or any(claim.resources for claim in member.cls.claims):
-                    member.cls, member.claims, member.mappings, member.decided = PodClass(()), (), (), False
+                    self._world.kept_classes.gone(member.uid)
+                    member.forget_request()
+                    member.decided = False
 
     def resources_offered(self) -> None:
         """Read the refused pods again, because nodes offer a resource that none offered before."""
@@ -606,6 +607,7 @@ class Arrivals:
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
         take_over(member, made_up)
         member.bandwidth, member.profile = made_up.bandwidth, entry.profile
+        member.decided = membership is not None and membership[1].decided
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
         if membership is not None and membership[0].id != wanted.id:
@@ -613,6 +615,7 @@ class Arrivals:
             wanted.id, wanted.gang = membership[0].id, membership[0].gang
         wanted.bound_earlier = membership is None or membership[0].bound_earlier
         workload = self._workloads.join(wanted, member)
+        self._world.kept_classes.read(member)
         self._out += self._outcomes.note_complete(workload, member)
 
     def _describe(self, workload: Workload | None) -> None:
@@ -638,7 +641,7 @@ class Arrivals:
         self.unread.drop(uid)  # the entry is from the time when it ran
         if pod.spec.scheduler_name == self._scheduler_name:
             membership = self._workloads.of_pod(uid)
-            cls = membership[1].cls if membership and membership[1].decided else None
+            cls = membership[1].cls if membership and membership[1].decided and membership[1].cls.amounts else None
             size = size_of(membership[0]) if membership else 0
             self._world.ended(pod, entry, cls, now, size)
             if not self.deciding and pod.status.phase == "Succeeded" and (gang := gang_of(pod)):

@@ -2,7 +2,8 @@
 
 Earlier runs of the same workload come first (`Runs.longest`), then those of similar workloads (`Runs.of_similar`). For
 pods that would backfill reserved nodes, the longest of these runs counts. A backfilled pod with too short an estimate
-delays the workload that holds the reservation.
+delays the workload that holds the reservation. So pods are held to it, as they are to what they declare: earlier runs
+of a namespace whose pods overrun them let no pod in.
 """
 
 from collections.abc import Iterable
@@ -97,11 +98,20 @@ class Ends:
         """Return when the last of some members would end if all were started now."""
         size = lasting.size
         namespace = lasting.namespace
+        learns = self.world.estimates.believed(namespace)
         seconds = [
-            self._seconds(self._believed(namespace, lasts, deadline, ends_by, now), run, gpus, size, share=1.0)
+            self._seconds(
+                self._believed(namespace, lasts, deadline, ends_by, now), run if learns else None, gpus, size, share=1.0
+            )
             for lasts, deadline, ends_by, run, gpus in lasting.members
         ]
         return now + max(seconds, default=0.0)
+
+    def hold_to_estimate(self, member: Member, size: int) -> None:
+        """Hold a member that backfills reserved nodes to how long earlier runs took, if it is let in by that."""
+        if self._believed(member.namespace, member.expected_seconds, member.deadline, member.ends_by) == inf:
+            seconds = self._seconds(inf, member.run, member.cls.gpus, size, share=1.0)
+            self.world.estimates.claimed(member.uid, member.namespace, seconds)
 
     def _believed(self, namespace: str, lasts: float, deadline: float, ends_by: float = inf, now: float = 0.0) -> float:
         """Return how long a pod lasts: by its own deadline alone if the scheduler does not believe its namespace."""

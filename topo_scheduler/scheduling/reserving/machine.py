@@ -214,6 +214,7 @@ class Reserving:
             for seat in decision.seats:
                 if seat.node in held.nodes:
                     self.holds.let_in(held, seat.uid, seat.node, f"{seat.namespace}/{seat.name}")
+                    self.ends.hold_to_estimate(workload.members[seat.uid], size_of(workload))
 
     def found_unschedulable(self, workload: Workload, decision: Decision, text: str, now: float) -> str:
         """Record that a workload has no room; return what to add to the reason why it is pending."""
@@ -565,7 +566,8 @@ class Reserving:
         return workload.id in self._waiting and self._workloads.get(workload.id) is workload and waits(workload)
 
     def _freed(self) -> Hashable:
-        return self._world.improvements, self._world.runs.changes, self._world.promises.changes
+        world = self._world
+        return world.improvements, world.runs.changes, world.promises.changes, world.estimates.changes
 
     def _state(self) -> Hashable:
         # New pods matter only if they may have taken reserved room.

@@ -105,6 +105,10 @@ class Member:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
+    def forget_request(self) -> None:
+        """Forget what the pod of a bound member requests; plans read it again, as after a restart."""
+        self.cls, self.claims, self.mappings = PodClass(()), (), ()
+
     def as_victim(self, started: float) -> VictimInfo:
         """Return the victim information of a pod that is not bound yet. ``started`` is in seconds since the epoch."""
         grace = DEFAULT_GRACE_SECONDS

@@ -8,6 +8,9 @@ Pods that claim to end in time may use nodes that are reserved for a large workl
 for each namespace: that of pods that kept their claim, and that by which pods overran it. Many pods that end at once
 can't make up for GPUs that are held for days. If too much overruns, the scheduler ignores the claims of the namespace
 until the record has decayed. A pod that still overruns does not decay.
+
+Pods that backfill because earlier runs were short have a record of their own. Users decide how long those runs take,
+too, but honest ones do not state when the next one ends. So that record tolerates more.
 """
 
 from dataclasses import dataclass
@@ -25,6 +28,8 @@ MIN_OVERRUNS: Final = 2.5
 """Decayed number of overruns below which a namespace is believed."""
 TOLERATED_RATIO: Final = 0.1
 """Ratio of GPU-time overrun to GPU-time of pods that ended in time, up to which a namespace is believed."""
+TOLERATED_RATIO_OF_ESTIMATES: Final = 0.5
+"""The same for estimates from earlier runs: the next run is often the longest of all."""
 MAX_NAMESPACES: Final = 1024
 CHECK_SECONDS: Final = 60.0
 """Interval between checks of namespaces whose pods continue to overrun."""
@@ -79,7 +84,8 @@ def weight_of(gpus: int, share: float) -> float:
 class Promises:
     """Records by namespace, and the claims of pods that are bound or about to be. Times are seconds of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, tolerated_ratio: float = TOLERATED_RATIO) -> None:
+        self._tolerated_ratio = tolerated_ratio
         self.changes = 0
         """Number of times that a namespace lost or regained belief."""
         self._claims: dict[str, _Claim] = {}
@@ -201,4 +207,4 @@ class Promises:
         if record is None:
             return False
         record.fade(self._now)
-        return record.overruns + record.overdue >= MIN_OVERRUNS and record.overran > TOLERATED_RATIO * record.kept
+        return record.overruns + record.overdue >= MIN_OVERRUNS and record.overran > self._tolerated_ratio * record.kept
