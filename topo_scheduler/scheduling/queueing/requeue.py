@@ -16,6 +16,7 @@ from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, order_of
+from topo_scheduler.scheduling.queueing.storage_wakes import StorageWakes
 from topo_scheduler.scheduling.queueing.unschedulable import MAX_REPORT_DELAY_SECONDS, REPORT_DELAY_SECONDS
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.volumes import concerned
@@ -24,6 +25,7 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
+from topo_scheduler.state.storage.storage_objects import ClaimKey
 
 NEW_CLASSES_PER_STEP: Final = 32
 """Classes without a view that one step checks: it makes a view of all nodes for each."""
@@ -63,6 +65,7 @@ class Requeuer:
         self._late_rows: set[int] = set()
         """Rows that changed since the first of them was postponed."""
         self._next_check = 0.0
+        self._storage = StorageWakes()
 
     def settle(self, now: float) -> None:
         """Move each workload that changed to its place in the queue."""
@@ -97,7 +100,8 @@ class Requeuer:
         """Activate the workloads that events since the last step may help."""
         rows, rules_changed = self._world.take_improved()
         neighbours = self._world.take_neighbours()
-        claims, stored = self._world.around.storage.take_changes()
+        claims, storage_changed = self._world.around.storage.take_changes()
+        stored = self._storage.begin(now, changed=storage_changed)
         sharing = self._attempts.sharing
         fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred(now)
         freed = self._world.links.take_freed()
@@ -125,7 +129,7 @@ class Requeuer:
             if nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
                 continue
-            if (claims or stored) and any(concerned(cls, claims, stored) for cls in conditions.classes):
+            if (claims or stored) and self._is_concerned(workload, claims, stored=stored):
                 self._queue.wake(id_)
                 continue
             room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
@@ -144,6 +148,16 @@ class Requeuer:
                     break
             else:
                 self._nudge(workload, lowest, now)
+        if stored:
+            self._storage.end(now)
+
+    def _is_concerned(self, workload: Workload, claims: frozenset[ClaimKey], *, stored: bool) -> bool:
+        """Return whether a workload uses volumes that changed now; ``stored``: other storage objects changed."""
+        classes = [cls for cls in workload.requeue_conditions.classes if concerned(cls, claims, stored)]
+        if not classes:
+            return False
+        wakes = stored and self._storage.concerns(workload.namespace)
+        return wakes or any(concerned(cls, claims, False) for cls in classes)
 
     def _nudge(self, workload: Workload, lowest: int | None, now: float) -> None:
         """Let an unschedulable workload search for victims again, if room helps and a pod has a lower priority."""
@@ -151,8 +165,9 @@ class Requeuer:
             self._preempting.nudge(workload, now)
 
     def next_due(self) -> float | None:
-        """Return when the next check of postponed workloads is due."""
-        return self._next_check if self._is_late else None
+        """Return when the next check of postponed workloads is due, or the next change of storage objects counts."""
+        late = self._next_check if self._is_late else None
+        return min((at for at in (late, self._storage.next_due()) if at is not None), default=None)
 
     def _postpone(self, workload: Workload, rows: Iterable[int]) -> None:
         self._late_rows.update(rows)
