@@ -270,6 +270,9 @@ def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_t
     why["remedies"] = [reduce]
     text = list(lines({**explanation, "predictedEvents": [], "unreadObjects": [], "events": []}))
     assert text[-2].startswith("No remedy was found") and text[-1] == "16 of 100 pods would fit now."
+    decision["reasons"] = {"node(s) where the namespace's quota leaves no room": 8}
+    text = list(lines({**explanation, "predictedEvents": [], "unreadObjects": [], "events": []}))
+    assert any(line.startswith("It fits its quota once pods of its namespace end") for line in text)
 
 
 def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:

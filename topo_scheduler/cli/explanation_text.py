@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.text import counted
 from topo_scheduler.cli import device_report
 
@@ -10,6 +11,12 @@ Json = dict[str, Any]
 
 MAX_DOMAINS: Final = 12
 """Maximum domains of a level that are shown, those with the most room first."""
+_BEYOND_REMEDIES: Final = {
+    NodeReason.QUOTA: "It fits its quota once pods of its namespace end, or the quota is raised:"
+    " field quotas of the configuration.",
+    NodeReason.ACCESS: "Some nodes are reserved for other namespaces: field domainAccess of the configuration.",
+}
+"""What helps against reasons that the search for remedies leaves out."""
 
 
 def lines(report: Json) -> Iterator[str]:
@@ -140,6 +147,8 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
         yield "What would help, cheapest first (each was tried on a copy of the cluster):"
     else:
         yield "No remedy was found: no pods to end, nodes to bring back or demands to drop."
+        reasons = decision.get("reasons", {})
+        yield from (remedy for reason, remedy in _BEYOND_REMEDIES.items() if reason in reasons)
     for number, remedy in enumerate(remedies, 1):
         yield f"  {number}. {remedy['text']}"
     for remedy in fitting_sizes:
