@@ -168,6 +168,21 @@ def test_what_can_not_be_read_is_told(served: Served) -> None:
     assert "warning: node node-7: label topology.scheduler/network-bandwidth" in done.output
 
 
+def test_a_name_of_a_node_and_of_a_domain_is_refused_with_both_ways_to_write_it(served: Served) -> None:
+    def change(obj: dict[str, Any]) -> dict[str, Any]:
+        labels = {**obj["metadata"]["labels"], "topology.scheduler/leaf": "node-7"}
+        return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+    served.call(lambda: served.server.store.modify("nodes", "node-6", "", change))
+    done = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 2
+    assert "a node and a domain are called node-7; write node/node-7 or " in done.output
+    domain = done.output.strip().rpartition(" ")[2]
+    for target, emptied in (("node/node-7", "node-7"), (domain, "node-6")):
+        done = run("drain", target, "--dry-run", "-o", "json", "--kubeconfig", served.kubeconfig)
+        assert f'"nodes": [\n    "{emptied}"\n  ]' in done.output, done.output
+
+
 def test_a_domain_that_is_none_and_a_definition_that_is_missing(served: Served) -> None:
     done = run("drain", "leaf-9", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 2 and "no domain and no node is called leaf-9" in done.output

@@ -202,10 +202,15 @@ def _recovery_problem(live: "LiveConfiguration") -> str:
 
 def _resolved(world: "World", target: str) -> tuple[str, list[str]]:
     """Return the target without a kind as in ``node/NAME``, and its nodes in order of the fabric."""
-    if target in world.nodes.row_of:
-        return target, [target]
     layout = world.layout
     domains = layout.find(target)
+    if target in world.nodes.row_of:
+        others = [domain for domain in domains if _nodes_of(world, *domain) != [target]]
+        if others:
+            path = "/".join(layout.domain_path(*others[0]))
+            ways = f"node/{target}" if path == target else f"node/{target} or {path}"
+            raise CommandFailure(f"a node and a domain are called {target}; write {ways}", USAGE)
+        return target, [target]
     kind, _, name = target.partition("/")
     if not domains and kind in ("node", "nodes", "no") and name in world.nodes.row_of:
         return name, [name]
@@ -214,10 +219,15 @@ def _resolved(world: "World", target: str) -> tuple[str, list[str]]:
     if len(domains) > 1:
         paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in domains[:4])
         raise CommandFailure(f"{target} may mean {paths}; write the path of one of them", USAGE)
-    depth, index = domains[0]
+    return target, _nodes_of(world, *domains[0])
+
+
+def _nodes_of(world: "World", depth: int, index: int) -> list[str]:
+    """Return the nodes of a domain in order of the fabric."""
+    layout = world.layout
     first, last = layout.domains[depth][index : index + 2].tolist()
     rows = layout.order[layout.offsets[first] : layout.offsets[last]]
-    return target, [world.nodes.names[row] for row in rows.tolist()]
+    return [world.nodes.names[row] for row in rows.tolist()]
 
 
 def plan_drain(pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str) -> DrainPlan:
