@@ -6,6 +6,7 @@ A claim ends for one of these reasons:
 - The API server refuses an eviction.
 - The victims do not end in time, or Kubernetes does not deallocate the devices of their resource claims.
 - The victims have ended, but another workload took the room.
+- A pod that was promised room is gone, so that the rest of its gang may not need theirs any more.
 
 `spared` holds the pods that could not be evicted.
 """
@@ -32,6 +33,8 @@ SLACK_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 """Seconds between two claims of a workload after its second failed claim, doubled each time."""
 MAX_PAUSE_SECONDS: Final = 60.0
+LOST_POD_SECONDS: Final = 5.0
+"""Seconds after which a claim ends of which a pod is gone, unless its workload is tried again before."""
 
 
 @dataclass(slots=True)
@@ -44,7 +47,8 @@ class PreemptionClaim:
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
     ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
-    it; otherwise it only waits for pods that end anyway.
+    it; otherwise it only waits for pods that end anyway. ``own_pods`` is how many pods of its namespace were on its
+    nodes when it was made. ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     """
 
     workload: str
@@ -59,6 +63,13 @@ class PreemptionClaim:
     removed_before: int = 0
     doubted: bool = False
     evicts: bool = False
+    own_pods: int = 0
+    lost_until: float = inf
+
+    @property
+    def has_lost_pod(self) -> bool:
+        """Whether a pod that was promised room is gone."""
+        return self.lost_until < inf
 
 
 @dataclass(slots=True)
@@ -77,6 +88,8 @@ class PreemptionClaims:
         self._nominations = nominations
         self._claims: dict[str, PreemptionClaim] = {}
         self._victim_of: dict[str, str] = {}
+        self._nominated_for: dict[str, str] = {}
+        """The workload of the claim of each pod that was promised room."""
         self.going: dict[str, float] = {}
         """Pods with an eviction in progress by uid, and until when the scheduler assumes so, in seconds."""
         self._unanswered: set[str] = set()
@@ -104,7 +117,7 @@ class PreemptionClaims:
 
     def next_due(self) -> float | None:
         """Return when the next claim expires, in seconds."""
-        return min((claim.until for claim in self._claims.values()), default=None)
+        return min((min(claim.until, claim.lost_until) for claim in self._claims.values()), default=None)
 
     def awaited(self, claim: PreemptionClaim) -> list[str]:
         """Return the victims that have not ended yet."""
@@ -153,6 +166,8 @@ class PreemptionClaims:
         minutes. It is also extended if all its remaining victims are terminating and little of their long grace periods
         remains. In both cases, evicting other pods instead would be in vain.
         """
+        if now >= claim.lost_until:
+            return False
         if now < claim.until:
             return True
         if now < claim.answers_until and any(uid in self._unanswered for uid in claim.victims):
@@ -307,7 +322,8 @@ class PreemptionClaims:
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
             evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
         )
-        self._claims[workload.id] = claim
+        claim.own_pods = self._count_own(claim)
+        self._keep(claim)
         for member, node in seated:
             self._nominations.put(
                 Nomination(
@@ -373,7 +389,7 @@ class PreemptionClaims:
         claim = PreemptionClaim(
             workload.id, workload.namespace, workload.priority, nodes, victims, self._until(going, now), now
         )
-        self._claims[workload.id] = claim
+        self._keep(claim)
         return claim
 
     # ------------------------------------------------------------ end
@@ -405,8 +421,23 @@ class PreemptionClaims:
         self._drop(id_)
         self._patience.pop(id_, None)
 
-    def pod_deleted(self, uid: str) -> None:
+    def is_unused(self, claim: PreemptionClaim) -> bool:
+        """Return whether the room of a claim is there, or other pods of its namespace took it.
+
+        Then its workload was edited, lost pods, or is kept away. All of that is up to its users.
+        """
+        if self.is_waiting(claim):
+            return False
+        return self._nominations.have_room(claim.nodes) or self._count_own(claim) > claim.own_pods
+
+    def lose(self, uid: str, now: float) -> None:
+        """Record that a pod is deleted, or about to be: the claim that promised it room ends soon."""
+        if (claim := self._claims.get(self._nominated_for.get(uid, ""))) is not None:
+            claim.lost_until = min(claim.lost_until, now + LOST_POD_SECONDS)
+
+    def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
+        self.lose(uid, now)
         self.handled.discard(uid)
         self.going.pop(uid, None)
         self._unanswered.discard(uid)
@@ -429,6 +460,20 @@ class PreemptionClaims:
         ]
 
     # ------------------------------------------------------------ internals
+
+    def _keep(self, claim: PreemptionClaim) -> None:
+        self._claims[claim.workload] = claim
+        self._nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
+
+    def _count_own(self, claim: PreemptionClaim) -> int:
+        """Return how many pods of the namespace of a claim are on its nodes, victims aside."""
+        ledger, count = self._world.ledger, 0
+        for node in set(claim.nodes.values()):
+            for uid in ledger.on_node(node):
+                entry = ledger.get(uid)
+                occupant = entry.occupant if entry is not None and uid not in claim.victims else None
+                count += occupant is not None and occupant.namespace == claim.namespace
+        return count
 
     def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
         """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are
@@ -454,6 +499,8 @@ class PreemptionClaims:
             return
         for uid in claim.nodes:
             self._nominations.drop(uid)
+            if self._nominated_for.get(uid) == id_:
+                del self._nominated_for[uid]
         for uid in claim.victims:
             # A claim may also wait for a victim of another claim, which stays that claim's victim.
             if self._victim_of.get(uid) == id_:

@@ -150,6 +150,8 @@ class Preempting:
             if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
                 self.nominations.drop(uid)
                 in_vain = not pod.spec.node_name
+                if in_vain:
+                    self._claims.lose(uid, now)
                 self._of_others.ended(uid, now, in_vain=in_vain)
                 self._adopted.ended(uid, now, in_vain=in_vain)
                 self._claims.handled.discard(uid)
@@ -167,7 +169,7 @@ class Preempting:
         self.nominations.drop(uid)
         self._of_others.ended(uid, now, in_vain=True)
         self._adopted.ended(uid, now, in_vain=True)
-        self._claims.pod_deleted(uid)
+        self._claims.pod_deleted(uid, now)
 
     def deleted(self, id_: str, now: float) -> None:
         """Forget a workload that was deleted."""
@@ -254,10 +256,14 @@ class Preempting:
             budget = budget or OperationBudget(SEARCH_OPERATIONS)
             out += self._keep_devices(workload, members, now, wall, shares, budget, failed)
             claim = self._claims.get(workload.id)
-        if claim is not None:
+        if claim is not None and claim.has_lost_pod:
+            # Another pod may have come in its place. The plan for the pods that are there now uses what was freed.
+            out += self._abandon(claim, now)
+            self.count_for(workload)
+        elif claim is not None:
             if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
                 return out, ""
-            unused = self._is_unused(claim)
+            unused = self._claims.is_unused(claim)
             out += self._claims.end(claim, now)
             if claim.evicts and (unused or not decision.room_helps):
                 self.vain_evictions.in_vain(workload.namespace, now)
@@ -518,12 +524,16 @@ class Preempting:
         out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
         ids = self._turns.take_due(now)
         for claim in self._claims.expired(now):
+            if claim.has_lost_pod:
+                out += self._abandon(claim, now)
+                ids.append(claim.workload)
+                continue
             stuck = self._claims.awaited(claim)
             names = [self._claims.spare(uid, now) for uid in stuck]
             if not names and self._claims.give_up_devices(claim):
                 stands = self._claims.deallocation_stands_still
                 out += self._claims.tell(claim, NOT_DEALLOCATED if stands else ONLY_SOME_DEALLOCATED)
-            elif claim.evicts and self._is_unused(claim):
+            elif claim.evicts and self._claims.is_unused(claim):
                 self.vain_evictions.in_vain(claim.namespace, now)
             if names:
                 workload = self._workloads.get(claim.workload)
@@ -550,9 +560,11 @@ class Preempting:
 
     # ------------------------------------------------------------ internals
 
-    def _is_unused(self, claim: PreemptionClaim) -> bool:
-        """Return whether the room of a claim is there, but its workload was edited or is kept away."""
-        return not self._claims.is_waiting(claim) and self.nominations.have_room(claim.nodes)
+    def _abandon(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
+        """End a claim of which a pod is gone."""
+        if claim.evicts:
+            self.vain_evictions.in_vain(claim.namespace, now)
+        return self._claims.clear(claim)
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""

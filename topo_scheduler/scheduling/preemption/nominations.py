@@ -99,15 +99,17 @@ class Nominations:
         """Return whether the nodes of nominated pods have room for all of them now, and their devices are not in use.
 
         Args:
-            uids: the pods. Their nominations must not be charged.
+            uids: the pods. Their nominations must not be charged. Those that are not nominated any more do not count.
         """
         nodes, inventory = self._world.nodes, self._world.inventory
         wanted: dict[int, Counter[int]] = defaultdict(Counter)
         devices: set[DeviceId] = set()
         for uid in uids:
             nomination = self._by_uid.get(uid)
-            row = nodes.row_of.get(nomination.node) if nomination is not None else None
-            if nomination is None or row is None or not nodes.ready[row] or nodes.unschedulable[row]:
+            if nomination is None:
+                continue
+            row = nodes.row_of.get(nomination.node)
+            if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
                 return False
             wanted[row].update(dict(nomination.amounts))
             devices.update(*map(inventory.devices_of_allocation, nomination.devices))

@@ -1,5 +1,5 @@
-"""Evictions in vain: pods were evicted for a workload that was deleted before it was bound, never got its volumes, or
-did not use its room.
+"""Evictions in vain: pods were evicted for a workload that was deleted before it was bound, lost pods, never got its
+volumes, or did not use its room.
 
 Users can cause that at any time, with a deleted claim or an edited annotation for example. So a namespace where it
 happens again evicts no pods for a while: otherwise its users could evict all pods of lower priority, again and again,

@@ -1,0 +1,105 @@
+"""Gangs that have others evicted and then lose pods: their namespace soon evicts none, and the room is free again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers import make_pod
+from tests.scheduling.driver import Driver, fabric_driver, gang
+from tests.scheduling.running_pods import run_pod, with_priority
+from topo_scheduler.api.objects import Pod
+
+NODES = [f"s1-l1-{number}" for number in range(1, 5)]
+
+
+def hostile_gang(name: str) -> list[Pod]:
+    pods = with_priority(gang(4, name=name), 10)
+    for pod in pods:
+        pod.metadata.namespace = "hostile"
+    return pods
+
+
+def one_is_deleted(d: Driver, pods: list[Pod]) -> None:
+    d.delete(pods[0])
+
+
+def all_but_one_are_deleted(d: Driver, pods: list[Pod]) -> None:
+    d.delete(*pods[1:])
+
+
+def a_finalizer_keeps_the_deleted_one(d: Driver, pods: list[Pod]) -> None:
+    pods[0].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    d.apply(pods[0])
+
+
+def it_wants_one_more(d: Driver, pods: list[Pod]) -> None:
+    """Its users edit the size, and keep the room from being whole by a small pod of theirs."""
+    for pod in pods:
+        pod.metadata.annotations["topology.scheduler/gang-size"] = "5"
+    small = make_pod(f"small-{d.now}", namespace="hostile", gpus=1, node=NODES[0], priority=100, phase="Running")
+    d.apply(*pods, small)
+
+
+def run_round(d: Driver, number: int, lose: Callable[[Driver, list[Pod]], None]) -> int:
+    """A gang has pods evicted, loses its own, and is deleted half a minute later; return the evictions."""
+    for node in NODES:
+        run_pod(d, f"low-{number}-{node}", node)
+    pods = hostile_gang(f"g{number}")
+    d.forget()
+    d.apply(*pods)
+    d.step(1)
+    evicted = [pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()]
+    lose(d, pods)
+    d.evict(*evicted)
+    for _ in range(35):
+        d.step(1)
+    d.delete(*d.pods.values())
+    d.step(1)
+    return len(evicted)
+
+
+@pytest.mark.parametrize(
+    "lose", [one_is_deleted, all_but_one_are_deleted, a_finalizer_keeps_the_deleted_one, it_wants_one_more]
+)
+def test_gangs_that_lose_pods_have_few_others_evicted(lose: Callable[[Driver, list[Pod]], None]) -> None:
+    d = fabric_driver({"s1/l1": 4})
+    evictions = [run_round(d, number, lose) for number in range(10)]
+    assert 4 <= sum(evictions) <= 4 * 6, f"{evictions}: the pauses are of 0, 10, 20, 40, 80 and 160 seconds"
+
+
+@pytest.mark.parametrize("lose", [one_is_deleted, all_but_one_are_deleted])
+def test_their_room_is_free_for_others_after_five_seconds(lose: Callable[[Driver, list[Pod]], None]) -> None:
+    d = fabric_driver({"s1/l1": 4})
+    running = [run_pod(d, f"low-{node}", node) for node in NODES]
+    pods = hostile_gang("g")
+    d.apply(*pods)
+    d.step(1)
+    lose(d, pods)
+    d.evict(*running)
+    others = [make_pod(f"other-{number}", gpus=8) for number in range(4)]
+    d.apply(*others)
+    for _ in range(6):
+        d.step(1)
+    d.settle()
+    assert len(d.where(*others)) == 4
+    assert d.nominated().keys().isdisjoint(pod.metadata.name for pod in d.pods.values())
+
+
+def test_a_pod_that_comes_in_place_of_a_deleted_one_gets_the_room_that_was_freed() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    running = [run_pod(d, f"low-{node}", node) for node in NODES]
+    pods = hostile_gang("g")
+    d.apply(*pods)
+    d.step(1)
+    assert len(d.preempted()) == 4
+    d.delete(pods[0])
+    d.evict(*running, vanish=False)
+    d.step(1)
+    again = hostile_gang("g")[0]
+    again.metadata.uid, again.metadata.name = "again", "again"
+    d.apply(again)
+    d.step(1)
+    d.delete(*running)
+    d.settle(2)
+    assert len(d.where(*pods[1:], again)) == 4
+    assert len(d.preempted()) == 4, "no pod was evicted twice"
