@@ -63,7 +63,7 @@ def test_large_owners_of_a_namespace_have_a_budget_and_others_lose_nothing(
     assert owners.put(link(9))
     for owner in list(owners):
         owners.pop(owner.uid)
-    assert not owners._budget.bytes_of("hostile")
+    assert not owners._memory.bytes_of("hostile")
 
 
 @virtual_time

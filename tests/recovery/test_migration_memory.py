@@ -66,10 +66,11 @@ def test_one_that_grows_by_an_edit_fails_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_namespaces_with_little_are_not_refused_for_those_with_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 30_000)
+    monkeypatch.setattr(module, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(module, "GUARANTEED_BYTES", 10_000)
     world = full(monkeypatch)
     world.request("one", "a-0", namespace="evil", cause="x" * 16_000)
-    world.request("two", "a-0", namespace="worse", cause="x" * 12_000)
+    world.request("two", "a-0", namespace="worse", cause="x" * 6_000)
     world.request("small", "b-0")
     world.request("more", "a-0", namespace="evil", cause="x")
     events = [

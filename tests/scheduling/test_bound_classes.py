@@ -62,4 +62,4 @@ def test_pods_that_end_leave_nothing_behind(d: Driver) -> None:
     kept = d.engine.world.kept_classes
     assert not kept._classes
     assert not kept._class_of
-    assert not kept._budget.bytes_of("default")
+    assert not kept._memory.bytes_of("default")

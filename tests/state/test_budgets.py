@@ -267,7 +267,7 @@ def test_a_status_update_changes_nothing_about_the_budget_of_memory(monkeypatch:
     assert budgets._by_namespace["prod"].guards["further"].allowed == 4
     for name in ("b", "further"):
         budgets.drop("prod", name)
-    assert not budgets._selector_bytes.bytes_of("prod")
+    assert not budgets._memory.bytes_of("prod")
 
 
 def test_the_memory_of_a_selector_is_about_what_it_takes() -> None:

@@ -14,6 +14,7 @@ from topo_scheduler.state.pods.kept_classes import KeptClasses, class_bytes
 from topo_scheduler.state.pods.pod_index import CountedTerm
 from topo_scheduler.state.pods.selectors import Clause, Selector
 from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.tenant_memory import TenantMemory
 
 LARGE_BYTES = 231_000
 """About what `class_bytes` says of one class of these tests."""
@@ -22,7 +23,6 @@ LARGE_BYTES = 231_000
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CLASS_BYTES_OF_NAMESPACE", 4 * LARGE_BYTES)
-    monkeypatch.setattr(module, "MAX_CLASS_BYTES", 6 * LARGE_BYTES)
 
 
 def large_class(number: int) -> PodClass:
@@ -55,7 +55,7 @@ def test_the_size_of_a_large_class_is_about_what_it_takes() -> None:
 
 
 def test_the_oldest_of_a_namespace_are_forgotten_and_others_lose_nothing() -> None:
-    kept = KeptClasses()
+    kept = KeptClasses(TenantMemory(6 * LARGE_BYTES))
     neighbour = member_of(0, large_class(99), "other")
     kept.bound(neighbour)
     members = [member_of(number, large_class(number)) for number in range(10)]
@@ -66,7 +66,7 @@ def test_the_oldest_of_a_namespace_are_forgotten_and_others_lose_nothing() -> No
 
 
 def test_equal_classes_count_once_and_are_one_object() -> None:
-    kept = KeptClasses()
+    kept = KeptClasses(TenantMemory(6 * LARGE_BYTES))
     members = [member_of(number, large_class(1)) for number in range(20)]
     for member in members:
         kept.bound(member)
@@ -75,7 +75,7 @@ def test_equal_classes_count_once_and_are_one_object() -> None:
 
 
 def test_pods_that_are_gone_give_their_room_back() -> None:
-    kept = KeptClasses()
+    kept = KeptClasses(TenantMemory(6 * LARGE_BYTES))
     first = [member_of(number, large_class(number)) for number in range(3)]
     for member in first:
         kept.bound(member)
@@ -88,16 +88,16 @@ def test_pods_that_are_gone_give_their_room_back() -> None:
 
 
 def test_where_many_namespaces_have_large_classes_each_has_an_equal_share() -> None:
-    kept = KeptClasses()
+    kept = KeptClasses(TenantMemory(6 * LARGE_BYTES))
     namespaces = {name: [member_of(number, large_class(number), name) for number in range(4)] for name in "abc"}
     for members in namespaces.values():
         for member in members:
             kept.bound(member)
-    assert [len(known(members)) for members in namespaces.values()] == [4, 3, 2]
+    assert [len(known(members)) for members in namespaces.values()] == [2, 2, 2]
 
 
 def test_without_room_for_one_it_is_not_kept_but_kept_for_a_plan() -> None:
-    kept = KeptClasses()
+    kept = KeptClasses(TenantMemory(6 * LARGE_BYTES))
     for name in "abcdefgh":
         kept.bound(member_of(0, large_class(0), name))
     late, asked = member_of(1, large_class(1), "late"), member_of(2, large_class(2), "late")
@@ -107,7 +107,7 @@ def test_without_room_for_one_it_is_not_kept_but_kept_for_a_plan() -> None:
 
 
 def test_ordinary_classes_are_always_kept() -> None:
-    kept = KeptClasses()
+    kept = KeptClasses(TenantMemory(6 * LARGE_BYTES))
     term = PreferredTerm(1, NodeSelectorTerm((Requirement("zone", "In", ("a", "b")),)))
     plain = [PodClass(((0, number),), affinity=NodeAffinity(None, (term,))) for number in range(1, 200)]
     members = [member_of(number, cls) for number, cls in enumerate(plain)]

@@ -3,7 +3,6 @@
 import pytest
 
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.state.namespace_bytes import MAX_WARNED_NAMESPACES, NamespaceBytes
 from topo_scheduler.state.pods import pod_groups as module
 from topo_scheduler.state.pods.pod_groups import GroupKey, Groups, LabelledSubgroups, PodGroup, SubgroupPolicy
 from topo_scheduler.state.pods.selectors import Clause, Selector
@@ -57,29 +56,3 @@ def test_ordinary_groups_are_always_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         plain = PodGroup(GroupKey(GroupApi.NATIVE, "a", f"g{number}"), f"u{number}", "v1", level_key="leaf")
         groups.put(plain)
         assert groups.get(plain.key) is plain
-
-
-def test_a_namespace_keeps_what_it_has_where_others_reach_the_total() -> None:
-    memory = NamespaceBytes(100, 200)
-    memory.change("a", 100)
-    for namespace in ("b", "c"):
-        memory.change(namespace, 60)
-    assert memory.has_room("a", 0)
-    assert not memory.has_room("a", 1)
-    assert memory.has_room("b", 6)
-    assert not memory.has_room("b", 7), "an equal share is 66"
-    assert memory.has_room("d", 50)
-    assert not memory.has_room("d", 51), "with it, an equal share is 50"
-
-
-def test_a_namespace_is_warned_once_until_it_has_half_its_limit_again() -> None:
-    memory = NamespaceBytes(100, 1_000)
-    memory.change("a", 100)
-    assert [memory.deserves_warning("a") for _ in range(3)] == [True, False, False]
-    memory.change("a", -40)
-    assert not memory.deserves_warning("a")
-    memory.change("a", -20)
-    assert memory.deserves_warning("a")
-    for number in range(2 * MAX_WARNED_NAMESPACES):
-        memory.deserves_warning(f"n{number}")
-    assert len(memory._warned) <= MAX_WARNED_NAMESPACES

@@ -11,6 +11,7 @@ from topo_scheduler.state.pods.kept_profiles import profile_bytes
 from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, PodVolumeClaim, Port, Profile
 from topo_scheduler.state.pods.profile_labels import TEMPLATE_LABEL
 from topo_scheduler.state.pods.selectors import Clause, Selector
+from topo_scheduler.state.tenant_memory import TenantMemory
 
 LARGE_BYTES = 70_000
 
@@ -18,7 +19,6 @@ LARGE_BYTES = 70_000
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PROFILE_BYTES_OF_NAMESPACE", 4 * LARGE_BYTES)
-    monkeypatch.setattr(module, "MAX_PROFILE_BYTES", 6 * LARGE_BYTES)
 
 
 class Scene:
@@ -26,7 +26,7 @@ class Scene:
         self.pod_index = PodIndex()
         nodes = NodeTable(ResourceTable(["nvidia.com/gpu"]), NodeLabels((), ()), rows=1)
         nodes.put(make_node("n"))
-        self.ledger = Ledger(nodes, self.pod_index)
+        self.ledger = Ledger(nodes, self.pod_index, memory=TenantMemory(6 * LARGE_BYTES))
 
     def profile(self, number: int, namespace: str = "hostile", terms: int = 20, claims: int = 0) -> Profile:
         values = frozenset(f"{namespace}-{number}-{value}" for value in range(1, 4))
@@ -39,6 +39,11 @@ class Scene:
             repels=repels,
             claims=tuple(PodVolumeClaim(f"claim-{number}-{claim}") for claim in range(claims)),
         )
+
+    def whole(self, namespace: str) -> list[int]:
+        """Return the numbers of the pods whose affinity counts."""
+        entries = ((number, self.ledger.get(f"{namespace}-{number}")) for number in range(20))
+        return [number for number, entry in entries if entry and entry.profile and entry.profile.repels]
 
     def bind(self, number: int, profile: Profile) -> Profile:
         uid = f"{profile.namespace}-{number}"
@@ -69,12 +74,40 @@ def test_beyond_its_budget_affinity_of_a_namespace_keeps_no_pod_away_and_others_
 
 def test_where_all_namespaces_take_the_total_each_has_an_equal_share() -> None:
     scene = Scene()
-    kept = {
-        namespace: sum(bool(scene.bind(number, scene.profile(number, namespace)).repels) for number in range(6))
-        for namespace in ("first", "second", "third")
+    for namespace in ("first", "second", "third"):
+        for number in range(6):
+            scene.bind(number, scene.profile(number, namespace))
+    assert {namespace: scene.whole(namespace) for namespace in ("first", "second", "third")} == {
+        "first": [0, 1],
+        "second": [0, 1],
+        "third": [0, 1],
     }
-    assert kept == {"first": 4, "second": 3, "third": 2}, "the total is 6: a half of it is 3, and a third of it 2"
     assert scene.bind(0, scene.profile(0, "late", terms=4)).repels, "an ordinary pod needs no budget"
+    assert sorted(scene.ledger.take_reduced()) == ["first-2", "first-3", "second-2"]
+    assert len(scene.ledger.profiles.take_warnings()) == 3
+
+
+def test_of_a_pod_that_lost_its_room_nothing_but_an_ordinary_profile_counts() -> None:
+    scene = Scene()
+    for namespace in ("first", "second", "third"):
+        for number in range(6):
+            scene.bind(number, scene.profile(number, namespace))
+    terms = {term for namespace in ("first", "second", "third") for term in scene.profile(3, namespace).repels}
+    assert not any(scene.pod_index.repelling.get(term) for term in terms)
+    for namespace in ("first", "second", "third"):
+        for number in range(6):
+            scene.ledger.release(f"{namespace}-{number}")
+    assert not scene.pod_index.repelling
+    assert not scene.ledger.profiles._pods
+
+
+def test_an_edited_label_costs_a_running_pod_no_affinity() -> None:
+    scene = Scene()
+    profiles = [scene.bind(number, scene.profile(number)) for number in range(4)]
+    assert scene.whole("hostile") == [0, 1, 2, 3], "the budget is full"
+    edited = scene.pod_index.profile("hostile", {"app": "edited"}, ports=profiles[1].ports, repels=profiles[1].repels)
+    assert scene.bind(1, edited) is edited
+    assert scene.whole("hostile") == [0, 1, 2, 3]
 
 
 def test_pods_that_leave_give_their_budget_back() -> None:
@@ -86,7 +119,7 @@ def test_pods_that_leave_give_their_budget_back() -> None:
         for number in range(10):
             scene.ledger.release(f"hostile-{number}")
         assert not scene.ledger.profiles._pods
-        assert not scene.ledger.profiles._budget.bytes_of("hostile")
+        assert not scene.ledger.profiles._memory.bytes_of("hostile")
     assert scene.bind(11, scene.profile(11)).repels
 
 

@@ -45,7 +45,7 @@ def put(storage: Storage, new: PersistentVolumeClaim) -> PersistentVolumeClaim:
 
 
 def selector_bytes(storage: Storage, namespace: str) -> int:
-    return storage._kept_claims._selector_bytes.bytes_of(namespace)
+    return storage.kept_claims._memory.bytes_of(namespace)
 
 
 def test_of_a_claim_only_what_is_read_is_kept() -> None:

@@ -463,6 +463,8 @@ class Engine:
         self._read_again(now)
         self._settle_devices(now)
         self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
+        if self.world.tenant_memory.take_overflow():
+            self._reduce_lost()
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)
@@ -545,6 +547,17 @@ class Engine:
         self.why.drop_caches()
         drop_classes()
         can_match.cache_clear()
+
+    def _reduce_lost(self) -> None:
+        """Forget the parts of objects that lost their room in memory, because others came."""
+        self.preempting.budgets.protect_lost()
+        self.world.kept_classes.forget_lost()
+        for uid in self.world.ledger.take_reduced():
+            membership, entry = self.workloads.of_pod(uid), self.world.ledger.get(uid)
+            if membership is not None and entry is not None:
+                membership[1].profile = entry.profile
+        for key in self.world.groups.refuse_lost():
+            self.arrivals.owner_changed(key.id)
 
     def _read_again(self, now: float) -> None:
         """Read the objects that raised an exception again, after their backoff."""

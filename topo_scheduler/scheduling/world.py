@@ -39,7 +39,7 @@ from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.constraints import profile_of
+from topo_scheduler.state.pods.constraints import changed_profile, profile_of
 from topo_scheduler.state.pods.kept_classes import KeptClasses
 from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.numa_zones import NumaZones
@@ -50,6 +50,9 @@ from topo_scheduler.state.statistics.duration_claims import TOLERATED_RATIO_OF_E
 from topo_scheduler.state.statistics.placement_outcomes import History
 from topo_scheduler.state.statistics.run_times import Runs, ended_of, likeness_of, recorded_size, run_of
 from topo_scheduler.state.statistics.typical_pods import kind_of
+from topo_scheduler.state.storage.kept_volume_claims import KeptVolumeClaims
+from topo_scheduler.state.storage.storage_objects import Storage
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
 from topo_scheduler.state.topology.links import Links
 from topo_scheduler.state.topology.unread_labels import UnreadLabels
@@ -79,13 +82,15 @@ class World:
         self.hardware = HardwareTable(self.nodes)
         self._shared_slices_read = 0
         self.accounts = Accounts(self.nodes)
-        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
+        self.tenant_memory = TenantMemory(MAX_TENANT_BYTES)
+        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones, self.tenant_memory)
         self.inventory = DeviceInventory(self.ledger, pending_pods)
         devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
         self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
+            storage=Storage(kept_claims=KeptVolumeClaims(self.tenant_memory)),
             shunned=self.penalties,
             domains=self.domains,
             extensions=extensions,
@@ -100,7 +105,7 @@ class World:
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources, self.inventory)
         self._offers = 0
         self.history = History()
-        self.kept_classes = KeptClasses()
+        self.kept_classes = KeptClasses(self.tenant_memory)
         self.runs = Runs()
         self.promises = Promises()
         self.estimates = Promises(TOLERATED_RATIO_OF_ESTIMATES)
@@ -109,7 +114,7 @@ class World:
         self.names_others = False
         """Whether events name objects of other namespaces."""
         self._penalised: set[str] = set()
-        self.groups = Groups(self.fabric.levels_by_key())
+        self.groups = Groups(self.fabric.levels_by_key(), memory=self.tenant_memory)
         self.improvements = 0
         """Number of events so far that could have made a placement possible."""
         self.kept: dict[int, Amounts] = {}
@@ -230,8 +235,11 @@ class World:
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
-        profile = profile_of(self.pod_index, pod)
         same_node = known is not None and known.node == node
+        if same_node and known is not None and known.profile is not None and not known.assumed:
+            profile = changed_profile(self.pod_index, known.profile, pod)
+        else:
+            profile = profile_of(self.pod_index, pod)
         problems = []
         try:
             charged = self.claims.amounts(pod, known)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from topo_scheduler.kube.reading.owner_chains import ChainLink
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
+from topo_scheduler.state.tenant_memory import TenantMemory
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ ORDINARY_OWNER_CHARACTERS: Final = 1_024
 MAX_OWNER_BYTES_OF_NAMESPACE: Final = 8 * 2**20
 """Memory of the annotations of all larger owners of one namespace, in bytes."""
 MAX_OWNER_BYTES: Final = 24 * 2**20
-"""The same of all namespaces together: beyond it, each has an equal share."""
+"""The same of all namespaces together: beyond it, the namespace with the most loses its newest ones."""
 _ANNOTATION_BYTES: Final = 192
 """Memory of an annotation in addition to its characters."""
 
@@ -27,7 +27,7 @@ class WatchedOwners:
 
     def __init__(self) -> None:
         self._links: dict[str, ChainLink] = {}
-        self._budget = NamespaceBytes(MAX_OWNER_BYTES_OF_NAMESPACE, MAX_OWNER_BYTES)
+        self._memory = TenantMemory(MAX_OWNER_BYTES).kind(MAX_OWNER_BYTES_OF_NAMESPACE)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -44,28 +44,33 @@ class WatchedOwners:
 
     def put(self, owner: ChainLink) -> bool:
         """Keep an owner in place of its last state; return whether it is kept."""
-        previous = self.pop(owner.uid)
-        size, taken_bytes = counted_bytes(owner), counted_bytes(previous) if previous is not None else 0
-        if size > taken_bytes and not self._budget.has_room(owner.namespace, size):
-            if self._budget.deserves_warning(owner.namespace):
-                logger.warning(
-                    "namespace %s: the annotations of its Jobs, Deployments and other owners of pods take more than %s"
-                    " bytes, or than an equal share of %s; further large ones are read when their pods are scheduled,"
-                    " which takes longer. Delete owners without pods, or shorten the annotations",
-                    owner.namespace,
-                    f"{MAX_OWNER_BYTES_OF_NAMESPACE:,}",
-                    f"{MAX_OWNER_BYTES:,}",
-                )
-            return False
-        self._budget.change(owner.namespace, size)
-        self._links[owner.uid] = owner
-        return True
+        has_room = self._memory.put(owner.namespace, owner.uid, counted_bytes(owner))
+        if has_room:
+            self._links[owner.uid] = owner
+        else:
+            self._links.pop(owner.uid, None)
+            self._warn(owner.namespace)
+        for namespace, uid in self._memory.take_lost():
+            self._links.pop(str(uid), None)
+            self._warn(namespace)
+        return has_room
+
+    def _warn(self, namespace: str) -> None:
+        if self._memory.deserves_warning(namespace):
+            logger.warning(
+                "namespace %s: the annotations of its Jobs, Deployments and other owners of pods take more than %s"
+                " bytes, or it takes most of the %s bytes for all namespaces; the newest large ones are read when their"
+                " pods are scheduled, which takes longer. Delete owners without pods, or shorten the annotations",
+                namespace,
+                f"{MAX_OWNER_BYTES_OF_NAMESPACE:,}",
+                f"{MAX_OWNER_BYTES:,}",
+            )
 
     def pop(self, uid: str) -> ChainLink | None:
         """Forget an owner, and return it."""
         owner = self._links.pop(uid, None)
         if owner is not None:
-            self._budget.change(owner.namespace, -counted_bytes(owner))
+            self._memory.drop(owner.namespace, uid)
         return owner
 
 

@@ -12,8 +12,11 @@ BASE_BYTES: Final = 2_048
 POD_BYTES: Final = 160
 MAX_OF_NAMESPACE_BYTES: Final = 16 * 1024 * 1024
 """About 60,000 pods, or 7,000 Migrations of one pod."""
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of all namespaces together. Beyond it, a namespace with less than an equal share still gets its share."""
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""Of all namespaces together, apart from what each may have in any case."""
+GUARANTEED_BYTES: Final = 512 * 1024
+"""What a namespace may have in any case. Unfinished Migrations keep what they have, so a share must not depend on how
+many namespaces there are: the sum would have no limit."""
 
 
 def bytes_of(migration: Migration) -> int:
@@ -60,7 +63,7 @@ class MigrationMemory:
             return ""
         cap, needed = MAX_OF_NAMESPACE_BYTES, self._of_namespace.get(namespace, 0) - previous + size
         if self._total - previous + size > MAX_BYTES:
-            cap = min(cap, MAX_BYTES // len(self._of_namespace.keys() | {namespace}))
+            cap = min(cap, GUARANTEED_BYTES)
         if needed <= cap:
             return ""
         return (

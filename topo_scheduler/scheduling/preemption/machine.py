@@ -93,7 +93,7 @@ class Preempting:
             partially_bound: seats for members of partially bound gangs, which count in the same way.
             spec: the configuration.
         """
-        self.budgets = Budgets()
+        self.budgets = Budgets(world.tenant_memory)
         self.nominations = nominations
         self._of_others = NominationsOfOthers(world, nominations)
         self._adopted = AdoptedNominations(world)

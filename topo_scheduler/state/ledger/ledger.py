@@ -19,6 +19,7 @@ from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 
 
 @dataclass(slots=True)
@@ -57,13 +58,16 @@ class Ledger:
         pod_index: PodIndex | None = None,
         accounts: Accounts | None = None,
         numa_zones: NumaZones | None = None,
+        memory: TenantMemory | None = None,
     ) -> None:
         self._nodes = nodes
         self._numa_zones = numa_zones if numa_zones is not None else NumaZones()
         self._accounts = accounts if accounts is not None else Accounts(nodes)
         self._pod_index = pod_index if pod_index is not None else PodIndex()
-        self.profiles = KeptProfiles(self._pod_index)
+        self.profiles = KeptProfiles(self._pod_index, memory or TenantMemory(MAX_TENANT_BYTES))
         self._entries: dict[str, LedgerEntry] = {}
+        self._reduced: dict[str, None] = {}
+        """Pods whose profiles were replaced, by uid."""
         self._by_node: dict[str, set[str]] = {}
         self.assumed = 0
         """Entries assumed and not yet confirmed."""
@@ -135,20 +139,34 @@ class Ledger:
             # An assumed entry may hold GPUs that the pod's spec does not show.
             self.assumed -= entry.assumed
             entry.assumed = False
-            if profile is not None and not profile.ordinary:
-                profile = self.profiles.kept(profile)
             if profile is not entry.profile:
                 self._charge_namespace(entry, -1)
-                self._count_profile(entry, -1)
-                entry.profile = profile
-                self._count_profile(entry, 1)
+                if entry.profile is not None:
+                    self.profiles.remove(uid, entry.profile)
+                entry.profile = self.profiles.add(uid, profile) if profile is not None else None
                 self._charge_namespace(entry, 1)
+                self.reduce_profiles()
             return False
         if entry is not None:
             self.release(uid)
             created_there = entry.created_there
         self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, None, devices, created_there, numa))
         return True
+
+    def reduce_profiles(self) -> None:
+        """Replace the profiles of pods that lost their room in memory."""
+        for uid, profile in self.profiles.take_lost():
+            entry = self._entries[uid]
+            self._charge_namespace(entry, -1)
+            entry.profile = profile
+            self._charge_namespace(entry, 1)
+            self._reduced[uid] = None
+
+    def take_reduced(self) -> list[str]:
+        """Return the pods whose profiles were replaced since the last call."""
+        self.reduce_profiles()
+        reduced, self._reduced = list(self._reduced), {}
+        return reduced
 
     def occupy(self, occupant: VictimInfo) -> bool:
         """Record the occupant of a bound pod's entry; return whether it changed."""
@@ -182,9 +200,10 @@ class Ledger:
         if entry is None:
             return None
         self.changes += 1
+        self._reduced.pop(uid, None)
         self._count(entry, -1)
         if entry.profile is not None and not entry.profile.ordinary:
-            self.profiles.change(entry.profile, -1)
+            self.profiles.remove(uid, entry.profile)
         size = entry.amount(GPU)
         self.sizes[size] -= 1
         if not self.sizes[size]:
@@ -217,8 +236,8 @@ class Ledger:
         self.changes += 1
         self._entries[uid] = entry
         if entry.profile is not None and not entry.profile.ordinary:
-            entry.profile = self.profiles.kept(entry.profile)
-            self.profiles.change(entry.profile, 1)
+            entry.profile = self.profiles.add(uid, entry.profile)
+            self.reduce_profiles()
         self.sizes[entry.amount(GPU)] += 1
         self._by_node.setdefault(entry.node, set()).add(uid)
         self.assumed += entry.assumed
@@ -234,10 +253,6 @@ class Ledger:
             self.priorities[occupant.priority] += change
             if not self.priorities[occupant.priority]:
                 del self.priorities[occupant.priority]
-
-    def _count_profile(self, entry: LedgerEntry, change: int) -> None:
-        if entry.profile is not None:
-            self.profiles.change(entry.profile, change)
 
     def _charge(self, entry: LedgerEntry, row: int) -> None:
         if entry.row >= 0:

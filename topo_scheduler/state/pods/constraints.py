@@ -236,6 +236,26 @@ def profile_of(pod_index: PodIndex, pod: Pod) -> Profile:
     )
 
 
+def changed_profile(pod_index: PodIndex, profile: Profile, pod: Pod) -> Profile:
+    """Return the profile of a bound pod that had another one: of what it shows, only labels and deletion change.
+
+    Users may edit labels all the time. Reading hundreds of terms each time would take long.
+    """
+    labels, terminating = profile_labels(pod), pod.metadata.deletion_timestamp is not None
+    if terminating == profile.terminating and labels == profile.labels:
+        return profile
+    return pod_index.profile(
+        profile.namespace,
+        labels,
+        terminating=terminating,
+        ports=profile.ports,
+        repels=profile.repels,
+        claims=profile.claims,
+        disks=profile.disks,
+        attracts=profile.attracts,
+    )
+
+
 def ports_of(pod: Pod) -> tuple[Port, ...]:
     """Return the host ports of a pod: those of its containers and sidecars."""
     sidecars = (container for container in pod.spec.init_containers if container.restart_policy == "Always")

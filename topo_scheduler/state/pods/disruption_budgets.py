@@ -8,7 +8,6 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from topo_scheduler.api.objects import DisruptionBudget
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.selectors import (
     EVERYTHING,
@@ -20,6 +19,7 @@ from topo_scheduler.state.pods.selectors import (
     places_in,
     places_of,
 )
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,6 @@ MAX_BUDGETS_PER_POD: Final = 2
 
 MAX_SELECTOR_BYTES_OF_NAMESPACE: Final = 8 * 2**20
 """Memory of the selectors of one namespace's budgets in bytes. An ordinary selector takes about 1 KiB."""
-MAX_SELECTOR_BYTES: Final = 24 * 2**20
-"""The same of all namespaces together: beyond it, each has an equal share."""
 
 
 @dataclass(slots=True)
@@ -103,13 +101,13 @@ class _Namespace:
 class Budgets:
     """All budgets by namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: TenantMemory | None = None) -> None:
         self.known = False
         """Whether the list of budgets is complete; until then no pod counts as evictable."""
         self.changes = 0
         """Counts changes that could allow an eviction that was not allowed before."""
         self._by_namespace: dict[str, _Namespace] = {}
-        self._selector_bytes = NamespaceBytes(MAX_SELECTOR_BYTES_OF_NAMESPACE, MAX_SELECTOR_BYTES)
+        self._memory = (memory or TenantMemory(MAX_TENANT_BYTES)).kind(MAX_SELECTOR_BYTES_OF_NAMESPACE)
 
     def listed(self) -> None:
         """Record that the list of budgets is complete."""
@@ -138,40 +136,40 @@ class Budgets:
         stale = status.observed_generation < meta.generation
         if previous is not None and previous.selector == selector:
             selector = previous.selector
-        elif not self._has_room(previous, meta.namespace, selector):
+        elif selector is not EVERYTHING and not self._memory.put(meta.namespace, meta.name, selector.memory_bytes):
             selector, stale = EVERYTHING, True
             problem = self._excess(meta.namespace)
         guard = DisruptionLimit(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
         if previous != guard:
-            taken_bytes = previous.selector.memory_bytes if previous is not None else 0
-            self._selector_bytes.change(meta.namespace, selector.memory_bytes - taken_bytes)
             budgets.put(guard)
             self.changes += previous is not None and (previous.selector != selector or guard.allowed > previous.allowed)
+        self.protect_lost()
         return problem
+
+    def protect_lost(self) -> None:
+        """Let the budgets that lost their room in memory protect all pods of their namespaces."""
+        for namespace, name in self._memory.take_lost():
+            self._by_namespace[namespace].put(DisruptionLimit(namespace, str(name), EVERYTHING, 0))
 
     def drop(self, namespace: str, name: str) -> None:
         """Remove a budget."""
         budgets = self._by_namespace.get(namespace)
         if budgets is not None and name in budgets.guards:
-            self._selector_bytes.change(namespace, -budgets.guards[name].selector.memory_bytes)
+            self._memory.drop(namespace, name)
             budgets.drop(name)
             self.changes += 1
             if not budgets.guards:
                 del self._by_namespace[namespace]
 
-    def _has_room(self, previous: DisruptionLimit | None, namespace: str, selector: Selector) -> bool:
-        taken_bytes = previous.selector.memory_bytes if previous is not None else 0
-        return self._selector_bytes.has_room(namespace, selector.memory_bytes - taken_bytes)
-
     def _excess(self, namespace: str) -> str:
         """Return the problem of the first budget of a namespace without room; an empty string for the others."""
-        if not self._selector_bytes.deserves_warning(namespace):
+        if not self._memory.deserves_warning(namespace):
             return ""
         return (
             f"namespace {namespace}: the selectors of its PodDisruptionBudgets take more than"
-            f" {MAX_SELECTOR_BYTES_OF_NAMESPACE:,} bytes of memory, or than an equal share of {MAX_SELECTOR_BYTES:,}; a"
-            " further budget counts as one that protects all pods of the namespace. Delete budgets, or select by fewer"
-            " values; then create the others again"
+            f" {MAX_SELECTOR_BYTES_OF_NAMESPACE:,} bytes of memory, or it takes most of the {MAX_TENANT_BYTES:,} bytes"
+            " for all namespaces; its newest budgets count as ones that protect all pods of the namespace. Delete"
+            " budgets, or select by fewer values; then create the others again"
         )
 
     def guarding(self, profile: Profile | None) -> Sequence[DisruptionLimit]:

@@ -8,16 +8,14 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 
 ORDINARY_CLASS_BYTES: Final = 16_384
 """Bytes up to which a class is always kept."""
 MAX_CLASS_BYTES_OF_NAMESPACE: Final = 8 * 2**20
 """Bytes of all larger classes of one namespace; equal ones count once."""
-MAX_CLASS_BYTES: Final = 24 * 2**20
-"""The same of all namespaces together: beyond it, each has an equal share."""
 _MEMORY_RATIO: Final = 12
 """Memory of a class for each byte of its serialised form: measured with affinity terms, and rounded up."""
 
@@ -26,15 +24,14 @@ _MEMORY_RATIO: Final = 12
 class _KeptClass:
     """A large class, and the bound members that have it, by uid."""
 
-    size: int
     members: dict[str, Member] = field(default_factory=dict)
 
 
 class KeptClasses:
     """The large classes of bound members, by namespace."""
 
-    def __init__(self) -> None:
-        self._budget = NamespaceBytes(MAX_CLASS_BYTES_OF_NAMESPACE, MAX_CLASS_BYTES)
+    def __init__(self, memory: TenantMemory | None = None) -> None:
+        self._memory = (memory or TenantMemory(MAX_TENANT_BYTES)).kind(MAX_CLASS_BYTES_OF_NAMESPACE)
         self._classes: dict[str, dict[PodClass, _KeptClass]] = {}
         """By namespace; the class of which a member was bound last comes last."""
         self._class_of: dict[str, tuple[str, PodClass]] = {}
@@ -67,18 +64,24 @@ class KeptClasses:
         classes = self._classes.get(namespace, {})
         kept = classes.pop(cls, None)
         if kept is None:
-            while not self._budget.has_room(namespace, size) and classes:
+            while not (has_room := self._memory.put(namespace, cls, size)) and classes:
                 self._forget(namespace, next(iter(classes)))
-            if not forced and not self._budget.has_room(namespace, size):
+            self.forget_lost()
+            if not forced and not has_room:
                 member.forget_request()
                 return
-            kept = _KeptClass(size)
-            self._budget.change(namespace, size)
+            kept = _KeptClass()
         else:
             member.cls = cls = next(iter(kept.members.values())).cls  # one object for all
         self._classes.setdefault(namespace, classes)[cls] = kept
         kept.members[member.uid] = member
         self._class_of[member.uid] = namespace, cls
+
+    def forget_lost(self) -> None:
+        """Forget the requests of members of classes that lost their room in memory."""
+        for namespace, cls in self._memory.take_lost():
+            assert isinstance(cls, PodClass)
+            self._forget(namespace, cls)
 
     def _forget(self, namespace: str, cls: PodClass) -> None:
         """Forget the requests of all members of a class."""
@@ -89,7 +92,8 @@ class KeptClasses:
 
     def _drop(self, namespace: str, cls: PodClass) -> None:
         classes = self._classes[namespace]
-        self._budget.change(namespace, -classes.pop(cls).size)
+        self._memory.drop(namespace, cls)
+        del classes[cls]
         if not classes:
             del self._classes[namespace]
 

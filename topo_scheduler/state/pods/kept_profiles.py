@@ -4,22 +4,19 @@ Users may create any number of pods with a node, and no quota counts their terms
 have a budget. Beyond it, a pod counts with its requests and host ports, and with a small part of the rest.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final
 
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodIndex, PodVolumeClaim, Profile
 from topo_scheduler.state.pods.profile_labels import TEMPLATE_LABEL
 from topo_scheduler.state.pods.selectors import places_of
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 
 ORDINARY_PROFILE_BYTES: Final = 16_384
 """Bytes up to which a profile is always kept whole: those of ten labels, four terms and some volumes."""
 MAX_PROFILE_BYTES_OF_NAMESPACE: Final = 16 * 2**20
 """Bytes of all larger profiles of one namespace."""
-MAX_PROFILE_BYTES: Final = 48 * 2**20
-"""The same of all namespaces together: beyond it, each has an equal share."""
 _LABEL_BYTES: Final = 256
 _FEW_LABELS: Final = 16
 """Labels that never take more than an ordinary profile: Kubernetes allows 380 characters each."""
@@ -36,44 +33,60 @@ _PLACE_BYTES: Final = 512
 class KeptProfiles:
     """Counts the profiles of all pods with a node."""
 
-    def __init__(self, pod_index: PodIndex) -> None:
+    def __init__(self, pod_index: PodIndex, memory: TenantMemory) -> None:
         self._pod_index = pod_index
-        self._budget = NamespaceBytes(MAX_PROFILE_BYTES_OF_NAMESPACE, MAX_PROFILE_BYTES)
-        self._pods: Counter[Profile] = Counter()
-        """How many pods have each large profile."""
+        self._memory = memory.kind(MAX_PROFILE_BYTES_OF_NAMESPACE)
+        self._pods: dict[Profile, dict[str, None]] = {}
+        """The pods that have each large profile, by uid."""
         self.warnings: list[str] = []
         """Warnings about namespaces without room, each once."""
 
-    def kept(self, profile: Profile) -> Profile:
-        """Return the profile that a bound pod gets in place of its own, until `change` is called with it."""
-        if profile in self._pods or _is_ordinary(profile):
-            return profile
-        if self._budget.has_room(profile.namespace, profile_bytes(profile)):
-            return profile
-        if self._budget.deserves_warning(profile.namespace):
-            self.warnings.append(
-                f"namespace {profile.namespace}: the labels, volumes and affinity of its running pods take more than"
-                f" {MAX_PROFILE_BYTES_OF_NAMESPACE:,} bytes, or than an equal share of {MAX_PROFILE_BYTES:,}; affinity"
-                " of further large pods keeps no pod away and attracts none. Delete pods, or give them fewer terms"
-            )
-        return self._reduced(profile)
-
-    def change(self, profile: Profile, change: int) -> None:
-        """Change the number of bound pods that have a profile."""
+    def add(self, uid: str, profile: Profile) -> Profile:
+        """Count a bound pod; return the profile that it gets in place of its own, until `remove` is called with it."""
         if _is_ordinary(profile):
+            return profile
+        pods = self._pods.get(profile)
+        if pods is None:
+            if not self._memory.put(profile.namespace, profile, profile_bytes(profile)):
+                self._warn(profile.namespace)
+                return self._reduced(profile)
+            pods = self._pods[profile] = {}
+        pods[uid] = None
+        return profile
+
+    def remove(self, uid: str, profile: Profile) -> None:
+        """Count a pod no more."""
+        pods = self._pods.get(profile)
+        if pods is None:
             return
-        before = self._pods[profile]
-        self._pods[profile] = before + change
-        if not before:
-            self._budget.change(profile.namespace, profile_bytes(profile))
-        elif not self._pods[profile]:
+        pods.pop(uid, None)
+        if not pods:
             del self._pods[profile]
-            self._budget.change(profile.namespace, -profile_bytes(profile))
+            self._memory.drop(profile.namespace, profile)
+
+    def take_lost(self) -> list[tuple[str, Profile]]:
+        """Return the pods whose profiles lost their room, and what each gets in place of it."""
+        lost: list[tuple[str, Profile]] = []
+        for namespace, profile in self._memory.take_lost():
+            assert isinstance(profile, Profile)
+            self._warn(namespace)
+            reduced = self._reduced(profile)
+            lost += [(uid, reduced) for uid in self._pods.pop(profile)]
+        return lost
 
     def take_warnings(self) -> list[str]:
         """Return the warnings, and forget them."""
         warnings, self.warnings = self.warnings, []
         return warnings
+
+    def _warn(self, namespace: str) -> None:
+        if self._memory.deserves_warning(namespace):
+            self.warnings.append(
+                f"namespace {namespace}: the labels, volumes and affinity of its running pods take more than"
+                f" {MAX_PROFILE_BYTES_OF_NAMESPACE:,} bytes, or it takes most of the {MAX_TENANT_BYTES:,} bytes for all"
+                " namespaces; affinity of its newest large pods keeps no pod away and attracts none. Delete pods, or"
+                " give them fewer terms"
+            )
 
     def _reduced(self, profile: Profile) -> Profile:
         """Return a profile without terms, and with as much of labels and volumes as an ordinary one has."""

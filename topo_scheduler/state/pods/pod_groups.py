@@ -5,7 +5,7 @@ of its pods can report why they are pending.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,8 +15,8 @@ from topo_scheduler.api.annotations import MAX_GANG_PODS
 from topo_scheduler.api.groups import MAX_SPEC_BYTES, PLURAL, TOO_DEEP, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import clipped, quoted
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.pods.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, MemoryOfKind, TenantMemory
 
 
 class Serving(StrEnum):
@@ -124,14 +124,12 @@ ORDINARY_GROUP_BYTES: Final = 4_096
 """Memory in bytes up to which a PodGroup is always kept whole."""
 MAX_GROUP_BYTES_OF_NAMESPACE: Final = 4 * 2**20
 """Memory of all larger PodGroups of one namespace in bytes."""
-MAX_GROUP_BYTES: Final = 16 * 2**20
-"""The same of all namespaces together: beyond it, each has an equal share."""
 _POLICY_BYTES: Final = 512
 _KEY_BYTES: Final = 64
 """Memory of a subgroup policy, and of one label key of it, in addition to characters: measured, and rounded up."""
 _TOO_MANY: Final = (
-    f"the PodGroups of its namespace take more than {MAX_GROUP_BYTES_OF_NAMESPACE:,} bytes of memory, or than an equal"
-    f" share of {MAX_GROUP_BYTES:,}; delete PodGroups that are not used, then create it again"
+    f"the PodGroups of its namespace take more than {MAX_GROUP_BYTES_OF_NAMESPACE:,} bytes of memory, or it takes most"
+    f" of the {MAX_TENANT_BYTES:,} bytes for all namespaces; delete PodGroups that are not used, then create it again"
 )
 MAX_PROBLEM_CHARACTERS: Final = 400
 """Characters of the message on an invalid field, which may quote the field."""
@@ -311,9 +309,11 @@ class Groups:
     _served: set[GroupApi] = field(default_factory=set)
     """APIs whose PodGroups this or an earlier leader has listed: pods that name a PodGroup of one are its members."""
     _refresh_wanted: bool = False
-    _memory: NamespaceBytes = field(
-        default_factory=lambda: NamespaceBytes(MAX_GROUP_BYTES_OF_NAMESPACE, MAX_GROUP_BYTES)
-    )
+    memory: InitVar[TenantMemory | None] = None
+    _memory: MemoryOfKind = field(init=False)
+
+    def __post_init__(self, memory: TenantMemory | None) -> None:
+        self._memory = (memory or TenantMemory(MAX_TENANT_BYTES)).kind(MAX_GROUP_BYTES_OF_NAMESPACE)
 
     def __iter__(self) -> Iterator[PodGroup]:
         return iter(self._known.values())
@@ -328,11 +328,8 @@ class Groups:
         Pods of a large PodGroup beyond the budget of its namespace can't be placed.
         """
         previous = self._known.get(group.key)
-        taken_bytes, size = _counted_bytes(previous), _counted_bytes(group)
-        if not self._memory.has_room(group.key.namespace, size - taken_bytes):
-            problem = f"{group.key.described}: {_TOO_MANY}"
-            group, size = PodGroup(group.key, group.uid, group.version, scheduled=group.scheduled, problem=problem), 0
-        self._memory.change(group.key.namespace, size - taken_bytes)
+        if not self._memory.put(group.key.namespace, group.key, _counted_bytes(group)):
+            group = _refused(group)
         self._known[group.key] = group
         self._served.add(group.key.api)
         return previous is None or not previous.has_same_request_as(group)
@@ -343,8 +340,17 @@ class Groups:
         if known is None or (uid and known.uid != uid):
             return False
         del self._known[key]
-        self._memory.change(key.namespace, -_counted_bytes(known))
+        self._memory.drop(key.namespace, key)
         return True
+
+    def refuse_lost(self) -> list[GroupKey]:
+        """Refuse the pods of PodGroups that lost their room in memory since the last call; return these PodGroups."""
+        refused: list[GroupKey] = []
+        for _, key in self._memory.take_lost():
+            assert isinstance(key, GroupKey)
+            self._known[key] = _refused(self._known[key])
+            refused.append(key)
+        return refused
 
     def serve(self, api: GroupApi, serving: Serving, asked_at: float) -> None:
         """Record whether an API is served.
@@ -384,9 +390,15 @@ class Groups:
         return refresh_wanted
 
 
-def _counted_bytes(group: PodGroup | None) -> int:
-    """Return the approximate memory of a large PodGroup in bytes, 0 for an ordinary one or none."""
-    if group is None or (group.subgroups is None and len(group.level_key) <= ORDINARY_GROUP_BYTES):
+def _refused(group: PodGroup) -> PodGroup:
+    """Return a PodGroup without room as it is kept."""
+    problem = f"{group.key.described}: {_TOO_MANY}"
+    return PodGroup(group.key, group.uid, group.version, scheduled=group.scheduled, problem=problem)
+
+
+def _counted_bytes(group: PodGroup) -> int:
+    """Return the approximate memory of a large PodGroup in bytes, 0 for an ordinary one."""
+    if group.subgroups is None and len(group.level_key) <= ORDINARY_GROUP_BYTES:
         return 0
     policies = group.subgroups.policies if group.subgroups is not None else ()
     size = len(group.level_key) + sum(

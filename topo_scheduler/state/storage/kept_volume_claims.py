@@ -12,13 +12,11 @@ import msgspec
 from topo_scheduler.api.objects import ResourceRequirements
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.storage import PersistentVolumeClaim
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
 from topo_scheduler.state.storage.claim_annotations import BETA_CLASS, BIND_COMPLETED, SELECTED_NODE, is_bound
+from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 
 MAX_SELECTOR_BYTES_OF_NAMESPACE: Final = 4 * 2**20
 """Memory of the selectors of one namespace's unbound claims, in bytes."""
-MAX_SELECTOR_BYTES: Final = 16 * 2**20
-"""The same of all namespaces together: beyond it, each has an equal share."""
 MAX_NAME_CHARACTERS: Final = 253
 """Longest name of a node or class in characters. Of a longer annotation this many are kept, and one more."""
 MAX_SIZE_CHARACTERS: Final = 64
@@ -29,21 +27,19 @@ _VALUE_BYTES: Final = 96
 """Memory of a condition and of one value in addition to their characters: measured, and rounded up."""
 _TOO_MANY: Final = (
     f"selectors of unbound claims of its namespace take more than {MAX_SELECTOR_BYTES_OF_NAMESPACE:,} bytes of memory,"
-    f" or than an equal share of {MAX_SELECTOR_BYTES:,}; delete claims that are not used, then create it again"
+    f" or it takes most of the {MAX_TENANT_BYTES:,} bytes for all namespaces; delete claims that are not used, then"
+    " create it again"
 )
 
 
 class KeptVolumeClaims:
     """Counts the memory of the selectors of all claims that are kept."""
 
-    def __init__(self) -> None:
-        self._selector_bytes = NamespaceBytes(MAX_SELECTOR_BYTES_OF_NAMESPACE, MAX_SELECTOR_BYTES)
+    def __init__(self, memory: TenantMemory | None = None) -> None:
+        self._memory = (memory or TenantMemory(MAX_TENANT_BYTES)).kind(MAX_SELECTOR_BYTES_OF_NAMESPACE)
 
-    def keep(self, claim: PersistentVolumeClaim, old: PersistentVolumeClaim | None) -> PersistentVolumeClaim:
-        """Return a claim as it is kept, until `drop` is called. ``old``: as it was kept before."""
-        taken_bytes = _bytes(old.spec.selector) if old is not None and old.spec.selector is not None else 0
-        if old is not None:
-            self.drop(old)
+    def keep(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Return a claim as it is kept, until `drop` is called."""
         meta, spec = claim.metadata, claim.spec
         controller = meta.controller
         metadata = msgspec.structs.replace(
@@ -60,12 +56,10 @@ class KeptVolumeClaims:
         selector, excess = spec.selector, spec.excess
         if selector is not None and is_bound(claim):
             selector = None  # it has its volume
-        elif selector is not None:
-            size = _bytes(selector)
-            if size <= taken_bytes or self._selector_bytes.has_room(meta.namespace, size):
-                self._selector_bytes.change(meta.namespace, size)
-            else:
-                selector, excess = None, _TOO_MANY
+        if selector is None:
+            self._memory.drop(meta.namespace, meta.name)
+        elif not self._memory.put(meta.namespace, meta.name, _bytes(selector)):
+            selector, excess = None, _TOO_MANY
         size_of_volume = spec.resources.requests.get("storage")
         if isinstance(size_of_volume, str):
             size_of_volume = size_of_volume[: MAX_SIZE_CHARACTERS + 1]
@@ -80,8 +74,18 @@ class KeptVolumeClaims:
 
     def drop(self, claim: PersistentVolumeClaim) -> None:
         """Forget a claim that was kept."""
-        if claim.spec.selector is not None:
-            self._selector_bytes.change(claim.metadata.namespace, -_bytes(claim.spec.selector))
+        self._memory.drop(claim.metadata.namespace, claim.metadata.name)
+
+    def take_lost(self) -> list[tuple[str, str]]:
+        """Return namespace and name of the claims whose selectors lost their room, since the last call."""
+        return [(namespace, str(name)) for namespace, name in self._memory.take_lost()]
+
+
+def without_selector(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    """Return a claim whose selector has no room, as it is kept."""
+    return PersistentVolumeClaim(
+        claim.metadata, msgspec.structs.replace(claim.spec, selector=None, excess=_TOO_MANY), claim.status
+    )
 
 
 def _bytes(selector: LabelSelector) -> int:

@@ -24,7 +24,7 @@ from topo_scheduler.api.storage import (
 )
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.storage.claim_annotations import BETA_CLASS, SELECTED_NODE
-from topo_scheduler.state.storage.kept_volume_claims import KeptVolumeClaims
+from topo_scheduler.state.storage.kept_volume_claims import KeptVolumeClaims, without_selector
 from topo_scheduler.state.storage.sizes import size_of
 from topo_scheduler.state.storage.storage_capacities import Bool, KeptCapacities
 
@@ -95,11 +95,12 @@ class Storage:
     capacities: dict[tuple[str, str], CSIStorageCapacity] = field(default_factory=dict)
     """Without those that are left out, and without what has no reader."""
     attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
+    kept_claims: KeptVolumeClaims = field(default_factory=KeptVolumeClaims)
+    """How claims are kept, within the memory that they may take."""
     unlisted: dict[str, None] = field(default_factory=dict)
     """Resources without a complete list yet: until then, pods with claims can't be judged."""
     changes: int = 0
     """Number of changes so far."""
-    _kept_claims: KeptVolumeClaims = field(default_factory=KeptVolumeClaims)
     _fresh_claims: set[ClaimKey] = field(default_factory=set)
     _fresh: bool = False
     _holds: dict[ClaimKey, tuple[VolumeChoice, dict[str, None]]] = field(default_factory=dict)
@@ -123,8 +124,7 @@ class Storage:
             self._put_capacity(new)
             return
         if isinstance(new, PersistentVolumeClaim):
-            before = old if isinstance(old, PersistentVolumeClaim) else None
-            new = cast("Stored", self._kept_claims.keep(new, before))
+            new = cast("Stored", self.kept_claims.keep(new))
         table[key] = new
         self._touch(key, old, new)
         if isinstance(old, PersistentVolume):
@@ -134,6 +134,13 @@ class Storage:
         if isinstance(new, CSINode):
             self._limits = None
         if old is None or not _alike(old, new):
+            self._count_change(key)
+        self._reduce_claims()
+
+    def _reduce_claims(self) -> None:
+        """Remove the selectors of claims that lost their room in memory."""
+        for key in self.kept_claims.take_lost():
+            self.claims[key] = without_selector(self.claims[key])
             self._count_change(key)
 
     def drop(self, table: dict[Key, Stored], key: Key) -> None:
@@ -145,7 +152,7 @@ class Storage:
             return
         self._touch(key, old)
         if isinstance(old, PersistentVolumeClaim):
-            self._kept_claims.drop(old)
+            self.kept_claims.drop(old)
         if isinstance(old, PersistentVolume):
             self._index(old, removed=True)
         if isinstance(old, CSINode):
@@ -221,6 +228,7 @@ class Storage:
 
     def take_changes(self) -> tuple[frozenset[ClaimKey], bool]:
         """Return the claims that changed since the last call, and whether other objects changed."""
+        self._reduce_claims()
         changes = frozenset(self._fresh_claims), self._fresh
         self._fresh_claims.clear()
         self._fresh = False
