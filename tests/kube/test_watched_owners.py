@@ -55,7 +55,7 @@ def test_large_owners_of_a_namespace_have_a_budget_and_others_lose_nothing(
     with caplog.at_level(logging.WARNING):
         assert [owners.put(link(number)) for number in range(10)] == [True] * 5 + [False] * 5
     (record,) = caplog.records
-    assert "namespace hostile: the annotations of its Jobs, Deployments and other owners" in record.getMessage()
+    assert "namespace hostile: annotations of its Jobs, Deployments and other owners" in record.getMessage()
     assert owners.put(link(1, "victim"))
     assert all(owners.put(link(number, characters=800)) for number in range(20, 200)), "ordinary ones are always kept"
     assert owners.put(link(3)), "it is known already"

@@ -88,4 +88,4 @@ def test_a_pause_has_a_maximum_and_nothing_is_kept_of_namespaces_without_one() -
     assert wakes.next_due() is None
     assert not wakes.begin(100.0, changed=False)
     assert not wakes._until
-    assert not wakes._late
+    assert not wakes.late

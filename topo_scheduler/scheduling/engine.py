@@ -463,7 +463,7 @@ class Engine:
         self._read_again(now)
         self._settle_devices(now)
         self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
-        if self.world.tenant_memory.take_overflow():
+        if self.world.tenant_memory.overflowed:
             self._reduce_lost()
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
@@ -550,6 +550,7 @@ class Engine:
 
     def _reduce_lost(self) -> None:
         """Forget the parts of objects that lost their room in memory, because others came."""
+        self.world.tenant_memory.overflowed = False
         self.preempting.budgets.protect_lost()
         self.world.kept_classes.forget_lost()
         for uid in self.world.ledger.take_reduced():

@@ -384,7 +384,8 @@ class World:
 
     def fade(self, now: float) -> None:
         """Update the state that depends on time alone: overruns of expected durations, and penalties for refusals."""
-        self.settle_durations(now)
+        self.promises.settle(now)
+        self.estimates.settle(now)
         if not self.penalties and not self._penalised:
             return
         levels = dict(self.penalties.levels(now))

@@ -25,7 +25,8 @@ class TenantMemory:
         self._bytes = 0
         self._bytes_of: Counter[str] = Counter()
         self._kinds: list[MemoryOfKind] = []
-        self._overflowed = False
+        self.overflowed = False
+        """Whether objects lost their room that their owners still have to reduce."""
 
     def kind(self, limit: int) -> "MemoryOfKind":
         """Return the account of a new kind of objects that takes at most ``limit`` bytes in a namespace."""
@@ -38,11 +39,6 @@ class TenantMemory:
         """Bytes of all objects."""
         return self._bytes
 
-    def take_overflow(self) -> bool:
-        """Return whether objects lost their room since the last call."""
-        overflowed, self._overflowed = self._overflowed, False
-        return overflowed
-
     def change(self, namespace: str, size: int) -> None:
         """Take bytes for a namespace, or give them back if ``size`` is negative; others lose what is too much."""
         self._bytes += size
@@ -50,7 +46,7 @@ class TenantMemory:
         if not self._bytes_of[namespace]:
             del self._bytes_of[namespace]
         while self._bytes > self._limit:
-            self._overflowed = True
+            self.overflowed = True
             largest = max(self._bytes_of, key=lambda name: (self._bytes_of[name], name))
             max(self._kinds, key=lambda kind: kind.bytes_of(largest)).lose_newest(largest)
 

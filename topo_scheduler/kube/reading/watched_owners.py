@@ -58,8 +58,8 @@ class WatchedOwners:
     def _warn(self, namespace: str) -> None:
         if self._memory.deserves_warning(namespace):
             logger.warning(
-                "namespace %s: the annotations of its Jobs, Deployments and other owners of pods take more than %s"
-                " bytes, or it takes most of the %s bytes for all namespaces; the newest large ones are read when their"
+                "namespace %s: annotations of its Jobs, Deployments and other owners of pods take too much memory"
+                " (over %s bytes, or most of %s for all namespaces). The newest large ones are read when their"
                 " pods are scheduled, which takes longer. Delete owners without pods, or shorten the annotations",
                 namespace,
                 f"{MAX_OWNER_BYTES_OF_NAMESPACE:,}",

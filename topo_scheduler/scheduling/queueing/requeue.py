@@ -101,7 +101,7 @@ class Requeuer:
         rows, rules_changed = self._world.take_improved()
         neighbours = self._world.take_neighbours()
         claims, storage_changed = self._world.around.storage.take_changes()
-        stored = self._storage.begin(now, changed=storage_changed)
+        stored = bool(storage_changed or self._storage.late) and self._storage.begin(now, changed=storage_changed)
         sharing = self._attempts.sharing
         fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred(now)
         freed = self._world.links.take_freed()

@@ -18,7 +18,7 @@ class StorageWakes:
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
         """End of the pause of each namespace that has one."""
-        self._late: dict[str, None] = {}
+        self.late: dict[str, None] = {}
         """Namespaces with a pause in which something changed."""
         self._woken: Counter[str] = Counter()
         """Workloads that the current change wakes."""
@@ -32,21 +32,21 @@ class StorageWakes:
         self._changed = changed
         for namespace in [namespace for namespace, until in self._until.items() if until <= now]:
             del self._until[namespace]
-        return changed or any(namespace not in self._until for namespace in self._late)
+        return changed or any(namespace not in self._until for namespace in self.late)
 
     def concerns(self, namespace: str) -> bool:
         """Record that a change concerns a workload that uses volumes; return whether to wake it now."""
         if namespace in self._until:
             if self._changed:
-                self._late[namespace] = None
+                self.late[namespace] = None
             return False
-        wakes = self._changed or namespace in self._late
+        wakes = self._changed or namespace in self.late
         self._woken[namespace] += wakes
         return wakes
 
     def end(self, now: float) -> None:
         """End a step: the namespaces with workloads that were woken have a pause."""
-        self._late = {namespace: None for namespace in self._late if namespace in self._until}
+        self.late = {namespace: None for namespace in self.late if namespace in self._until}
         for namespace, woken in self._woken.items():
             self._until[namespace] = now + min(MAX_PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKLOAD * woken)
         self._woken.clear()
@@ -54,4 +54,4 @@ class StorageWakes:
 
     def next_due(self) -> float | None:
         """Return when the next pause ends after which workloads are woken."""
-        return min((self._until.get(namespace, 0.0) for namespace in self._late), default=None)
+        return min((self._until.get(namespace, 0.0) for namespace in self.late), default=None)
