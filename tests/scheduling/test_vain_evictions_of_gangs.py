@@ -103,3 +103,15 @@ def test_a_pod_that_comes_in_place_of_a_deleted_one_gets_the_room_that_was_freed
     d.settle(2)
     assert len(d.where(*pods[1:], again)) == 4
     assert len(d.preempted()) == 4, "no pod was evicted twice"
+
+
+def test_further_gangs_evict_none_as_soon_as_two_have_lost_a_pod() -> None:
+    d = fabric_driver({"s1/l1": 20})
+    for number in range(1, 21):
+        run_pod(d, f"low-{number}", f"s1-l1-{number}")
+    for number in range(5):
+        pods = hostile_gang(f"g{number}")
+        d.apply(*pods)
+        d.step(0.5)
+        d.delete(pods[0])
+    assert 4 < len(d.preempted()) <= 8

@@ -430,14 +430,19 @@ class PreemptionClaims:
             return False
         return self._nominations.have_room(claim.nodes) or self._count_own(claim) > claim.own_pods
 
-    def lose(self, uid: str, now: float) -> None:
-        """Record that a pod is deleted, or about to be: the claim that promised it room ends soon."""
-        if (claim := self._claims.get(self._nominated_for.get(uid, ""))) is not None:
-            claim.lost_until = min(claim.lost_until, now + LOST_POD_SECONDS)
+    def lose(self, uid: str, now: float) -> PreemptionClaim | None:
+        """Record that a pod is deleted, or about to be: the claim that promised it room ends soon.
 
-    def pod_deleted(self, uid: str, now: float) -> None:
+        Return the claim if that is the first such pod of it.
+        """
+        claim = self._claims.get(self._nominated_for.get(uid, ""))
+        if claim is None or claim.has_lost_pod:
+            return None
+        claim.lost_until = now + LOST_POD_SECONDS
+        return claim
+
+    def pod_deleted(self, uid: str) -> None:
         """Forget a pod that was deleted."""
-        self.lose(uid, now)
         self.handled.discard(uid)
         self.going.pop(uid, None)
         self._unanswered.discard(uid)

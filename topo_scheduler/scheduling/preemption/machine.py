@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
-from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
+from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
@@ -151,7 +151,7 @@ class Preempting:
                 self.nominations.drop(uid)
                 in_vain = not pod.spec.node_name
                 if in_vain:
-                    self._claims.lose(uid, now)
+                    self._lose(uid, now)
                 self._of_others.ended(uid, now, in_vain=in_vain)
                 self._adopted.ended(uid, now, in_vain=in_vain)
                 self._claims.handled.discard(uid)
@@ -169,12 +169,13 @@ class Preempting:
         self.nominations.drop(uid)
         self._of_others.ended(uid, now, in_vain=True)
         self._adopted.ended(uid, now, in_vain=True)
-        self._claims.pod_deleted(uid, now)
+        self._lose(uid, now)
+        self._claims.pod_deleted(uid)
 
     def deleted(self, id_: str, now: float) -> None:
         """Forget a workload that was deleted."""
         claim = self._claims.get(id_)
-        if claim is not None and claim.evicts:
+        if claim is not None and claim.evicts and not claim.has_lost_pod:
             self.vain_evictions.in_vain(claim.namespace, now)
         self.vain_evictions.lost(id_, now)
         self._forget(id_)
@@ -258,7 +259,7 @@ class Preempting:
             claim = self._claims.get(workload.id)
         if claim is not None and claim.has_lost_pod:
             # Another pod may have come in its place. The plan for the pods that are there now uses what was freed.
-            out += self._abandon(claim, now)
+            out += self._claims.clear(claim)
             self.count_for(workload)
         elif claim is not None:
             if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
@@ -525,7 +526,7 @@ class Preempting:
         ids = self._turns.take_due(now)
         for claim in self._claims.expired(now):
             if claim.has_lost_pod:
-                out += self._abandon(claim, now)
+                out += self._claims.clear(claim)
                 ids.append(claim.workload)
                 continue
             stuck = self._claims.awaited(claim)
@@ -560,11 +561,14 @@ class Preempting:
 
     # ------------------------------------------------------------ internals
 
-    def _abandon(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
-        """End a claim of which a pod is gone."""
-        if claim.evicts:
+    def _lose(self, uid: str, now: float) -> None:
+        """Record that a pod is deleted, or about to be. If others were evicted for it, that was in vain.
+
+        Not once its claim ends: until then, its namespace would have pods evicted for further workloads.
+        """
+        claim = self._claims.lose(uid, now)
+        if claim is not None and claim.evicts:
             self.vain_evictions.in_vain(claim.namespace, now)
-        return self._claims.clear(claim)
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""
