@@ -3,9 +3,22 @@
 import msgspec
 import pytest
 
+from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.api.devices import Allocation, ResourceClaim, ResourceClaimStatus
 from topo_scheduler.api.groups import GroupApi, PodGroupObject
-from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, OwnerReference
+from topo_scheduler.api.objects import (
+    BudgetSpec,
+    BudgetStatus,
+    ClaimSource,
+    DisruptionBudget,
+    Job,
+    JobStatus,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    Volume,
+)
 from topo_scheduler.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import CSIStorageCapacity, PersistentVolumeClaim, PersistentVolumeClaimSpec
 from topo_scheduler.kube.reading.slimming import (
@@ -13,6 +26,7 @@ from topo_scheduler.kube.reading.slimming import (
     MAX_LABEL_CHARACTERS,
     NO_VOLUME,
     slim,
+    slim_item,
     slim_object,
     slim_reference,
 )
@@ -68,6 +82,29 @@ def test_labels_and_references_have_no_more_characters_than_are_read() -> None:
     pod = ObjectMeta("a", "ns", owner_references=[owner])
     slim_reference(pod)
     assert pod.controller == metadata.controller
+
+
+def test_names_that_cannot_exist_are_cut_and_others_stay() -> None:
+    pod = Pod(ObjectMeta("a", "ns"), PodSpec(scheduler_name="s" * 10_000, node_name="n" * 253))
+    pod.spec.volumes = [Volume("v", persistent_volume_claim=ClaimSource("c" * 10_000))]
+    pod.status.message = "m" * 1_000
+    slim_item(pod)
+    assert (len(pod.spec.scheduler_name), pod.spec.node_name) == (254, "n" * 253)
+    assert pod.spec.volumes[0].persistent_volume_claim == ClaimSource("c" * 254)
+    assert pod.status.message == "m" * 1_000
+    claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(["ReadWriteOnce"] * 99, volume_name="v" * 10_000))
+    slim_item(claim)
+    assert (len(claim.spec.volume_name), claim.spec.access_modes) == (254, ["ReadWriteOnce"] * 16)
+    job = Job(status=JobStatus(failed_indexes="1," * 200))
+    slim_item(job)
+    assert len(job.status.failed_indexes) == 400
+
+
+def test_a_bound_pod_with_a_gang_id_that_the_scheduler_cannot_have_written_is_of_no_gang() -> None:
+    for characters, stays in ((4_352, True), (4_353, False)):
+        pod = Pod(ObjectMeta("a", "ns", annotations={GANG_ID: "x" * characters}), PodSpec(node_name="n"))
+        slim_item(pod)
+        assert (GANG_ID in pod.metadata.annotations) is stays
 
 
 LONG = LabelSelector({}, (Requirement("app", "In", tuple(f"{n:050d}" for n in range(20_000))),))

@@ -132,3 +132,21 @@ def test_a_native_group_below_a_composite_one_is_refused() -> None:
     pods = [in_group(make_pod(f"g-{n}", gpus=8), "g", GroupApi.NATIVE) for n in range(2)]
     assert d.run(*pods) == {}
     assert "this scheduler does not know composite pod groups" in d.told(pods[0])[-1]
+
+
+def test_a_member_with_a_node_shares_the_labels_of_its_profile() -> None:
+    """They have a budget of memory there."""
+    d = Driver(fabric(NODES))
+    d.groups(group([by_partition()], 4))
+    pods = partitions(0, 1, 0, 1)
+    d.run(*pods)
+    restarted = Driver(fabric(NODES))
+    restarted.apply(*pods)
+    for driver in (d, restarted):
+        for pod in pods:
+            membership, entry = (
+                driver.engine.workloads.of_pod(pod.metadata.uid),
+                driver.engine.world.ledger.get(pod.metadata.uid),
+            )
+            assert membership is not None and entry is not None and entry.profile is not None
+            assert membership[1].labels is entry.profile.labels

@@ -55,6 +55,7 @@ from topo_scheduler.scheduling.reserving.replacements import Replacements, Reser
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.filters import can_match
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
+from topo_scheduler.scheduling.rules.numa import forget_admissions
 from topo_scheduler.scheduling.settings import fairness_of, moves_slots, policy_of, repair_of
 from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
@@ -547,6 +548,7 @@ class Engine:
         self.why.drop_caches()
         drop_classes()
         can_match.cache_clear()
+        forget_admissions()
 
     def _reduce_lost(self) -> None:
         """Forget the parts of objects that lost their room in memory, because others came."""

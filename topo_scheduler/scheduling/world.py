@@ -41,7 +41,7 @@ from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTab
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import changed_profile, profile_of
 from topo_scheduler.state.pods.kept_classes import KeptClasses
-from topo_scheduler.state.pods.numa_request import numa_request
+from topo_scheduler.state.pods.numa_request import kept_request, numa_request
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
@@ -199,8 +199,26 @@ class World:
         """Charge the bound pods that request a resource which is offered since the last call."""
         if self._offers != self.resources.offers:
             self._offers = self.resources.offers
-            for pod in self.claims.take_short():
-                self.bound(pod)
+            for uid, node, offered in self.claims.take_offered():
+                self._charge_offered(uid, node, offered)
+
+    def _charge_offered(self, uid: str, node: str, offered: Mapping[int, int]) -> None:
+        """Charge a bound pod with more than it is charged already."""
+        entry = self.ledger.get(uid)
+        if entry is None or entry.node != node or entry.assumed:
+            return
+        occupant, row = entry.occupant, entry.row
+        amounts = as_amounts({**dict(entry.amounts), **offered})
+        self.ledger.confirm(
+            uid, node, amounts, daemon=entry.daemon, profile=entry.profile, devices=entry.devices, numa=entry.numa
+        )
+        if occupant is not None:
+            self.ledger.occupy(occupant)
+            self._follow_duration(occupant, node, amounts)
+        if entry.daemon:
+            self._change_rules()
+        if row >= 0:
+            self._improve(row)
 
     def remove_node(self, name: str, uid: str = "") -> None:
         """Forget a node. If ``uid`` is given, only a node with this uid."""
@@ -260,7 +278,7 @@ class World:
         if assumed_here and known is not None and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # another client bound it to the same node, without our annotations
         daemon = _is_daemon(pod)
-        numa = numa_request(pod)
+        numa = kept_request(numa_request(pod))
         changed = self.ledger.confirm(
             uid, node, amounts, daemon=daemon, profile=profile, devices=devices, created_there=created_there, numa=numa
         )

@@ -21,7 +21,7 @@ from typing import Generic, NoReturn, TypeVar
 
 import tenacity
 
-from topo_scheduler.api.objects import ListMeta, ObjectMeta, Pod, Status
+from topo_scheduler.api.objects import ListMeta, ObjectMeta, Status
 from topo_scheduler.kube.connection.client import SILENCE_SECONDS, Client
 from topo_scheduler.kube.connection.errors import (
     Forbidden,
@@ -39,7 +39,7 @@ from topo_scheduler.kube.connection.resources import Object, Resource
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.reading.decoding import Bad, Codec, Unchanged
 from topo_scheduler.kube.reading.sinks import Batch, Deleted, Sink
-from topo_scheduler.kube.reading.slimming import slim, slim_object, slim_reference
+from topo_scheduler.kube.reading.slimming import slim_item
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,6 @@ class Reflector(Generic[T]):
         self._client = client
         self._sink = sink
         self._codec = Codec(resource)
-        self._slims = resource.type is not Pod  # a pod beyond the caps is refused for that reason, so it is not cut
         self._namespace = namespace
         self._path = resource.collection(namespace)
         self._page_size = self._limit = page_size
@@ -374,11 +373,7 @@ class Reflector(Generic[T]):
             return
         self._bad.pop(key, None)
         self._known[key] = state
-        if self._slims:
-            slim(item.metadata)
-            slim_object(item)
-        else:
-            slim_reference(item.metadata)
+        slim_item(item)
         batch.apply(item)
 
     def _delete(self, item: T | Bad, batch: Batch[T]) -> None:

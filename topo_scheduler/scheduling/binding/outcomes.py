@@ -146,7 +146,10 @@ class Outcomes:
         for seat in decision.seats:
             member = workload.members[seat.uid]
             amounts, profile = member.cls.amounts, member.profile
-            self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices, member.cls.numa)
+            numa = member.cls.numa
+            if numa is not None and numa.is_large:
+                numa = None  # as of any pod with a node
+            self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices, numa)
             if seat.claims:
                 has_claims = True
                 made = next((choice.key for choice in seat.claims if choice.made is not None), None)

@@ -5,7 +5,9 @@ not place, for example after a restart, is a claim. A claim counts only on a pod
 the namespace could have got the same by requesting it, and never for more than the node has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final, NamedTuple
 
 from topo_scheduler.api.annotations import (
     CHARGED_FRACTION,
@@ -40,6 +42,17 @@ from topo_scheduler.state.pods.requests import pod_amounts
 _BY_ANNOTATION = (GPU, GPU_SHARE)
 
 
+MAX_UNCOUNTED_NAMES: Final = 8
+"""Resource names of one bound pod, offered by no node and without a column, whose amounts are kept."""
+
+
+class UncountedUse(NamedTuple):
+    """What a bound pod requests of resources without a column, by name. Its use of these is not counted."""
+
+    node: str
+    amounts: Mapping[str, int]
+
+
 class GpuClaims:
     """Resources of bound pods."""
 
@@ -52,8 +65,8 @@ class GpuClaims:
         self._nodes = nodes
         self._resources = resources
         self._inventory = inventory
-        self._short: dict[str, Pod] = {}
-        """Bound pods by uid that request resources which no node offers: their use of these is not counted."""
+        self._uncounted: dict[str, UncountedUse] = {}
+        """Use by uid of bound pods that request resources which no node offers."""
 
     def permit(self, namespaces: Sequence[str]) -> bool:
         """Permit GPUs by annotation only to these namespaces; return whether others were permitted before."""
@@ -62,12 +75,34 @@ class GpuClaims:
 
     def forget(self, uid: str) -> None:
         """Forget a deleted pod."""
-        self._short.pop(uid, None)
+        self._uncounted.pop(uid, None)
 
-    def take_short(self) -> list[Pod]:
-        """Return the bound pods with an uncounted resource: nodes offer more now, so count these pods again."""
-        short, self._short = self._short, {}
-        return list(short.values())
+    def take_offered(self) -> Iterator[tuple[str, str, dict[int, int]]]:
+        """Yield uid, node and amounts by column of bound pods whose uncounted resources nodes offer now."""
+        for uid, use in list(self._uncounted.items()):
+            columns = {name: self._resources.find(name) for name in use.amounts}
+            if offered := {column: use.amounts[name] for name, column in columns.items() if column >= 0}:
+                left = {name: amount for name, amount in use.amounts.items() if columns[name] < 0}
+                self._keep_uncounted(uid, UncountedUse(use.node, left))
+                yield uid, use.node, offered
+
+    def _keep_uncounted(self, uid: str, use: UncountedUse) -> None:
+        if use.amounts:
+            self._uncounted[uid] = use
+        else:
+            self._uncounted.pop(uid, None)
+
+    def _uncounted_of(self, pod: Pod) -> UncountedUse:
+        """Return what a bound pod requests of the first resources that have no column."""
+        spec = pod.spec
+        containers = (*spec.containers, *spec.init_containers)
+        requested = (name for container in containers for name in container.resources.requests)
+        unknown = (name for name in chain(requested, spec.overhead) if not self._resources.knows(name))
+        table = ResourceTable(())
+        names = {table.column(name): name for name in islice(dict.fromkeys(unknown), MAX_UNCOUNTED_NAMES)}
+        amounts = pod_amounts(ReadableResources(table), pod)
+        kept = {name: min(amounts[column], MAX_CHARGE) for column, name in names.items() if amounts.get(column)}
+        return UncountedUse(spec.node_name, kept)
 
     def may_be_ours(self, pod: Pod) -> bool:
         """Return whether this scheduler may have placed a bound pod: the pod names it as its scheduler."""
@@ -103,10 +138,12 @@ class GpuClaims:
         Raises:
             QuantityError: a request that can't be read.
         """
+        if self._uncounted:
+            self._uncounted.pop(pod.metadata.uid, None)
         try:
             amounts = pod_amounts(self._resources, pod)
         except NoColumnError:
-            self._short[pod.metadata.uid] = pod
+            self._keep_uncounted(pod.metadata.uid, self._uncounted_of(pod))
             amounts = pod_amounts(KnownResources(self._resources), pod)
         return self._with_annotated(pod, amounts, known)
 

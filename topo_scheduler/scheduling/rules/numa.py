@@ -35,6 +35,12 @@ def _admission_empty(report: NumaReport, request: NumaRequest) -> Admission:
     return admission_empty(report, request)
 
 
+def forget_admissions() -> None:
+    """Forget how many pods are admitted; it is computed again."""
+    _admission.cache_clear()
+    _admission_empty.cache_clear()
+
+
 def numa_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: bool = False) -> Int64:
     """Return how many pods of a class the kubelet of each row admits; with ``empty``, if no other pod were there.
 

@@ -24,6 +24,9 @@ GPU_SHARE: Final = 5
 _FIXED: Final = ("cpu", "memory", "ephemeral-storage", "pods", "gpu", "gpu-share")
 
 _MAX_REQUESTS: Final = 4096
+_MAX_REQUEST_NAMES: Final = 16
+_MAX_REQUEST_CHARACTERS: Final = 1_024
+"""Names of a container's requests, and their characters with those of the amounts, up to which they are remembered."""
 MAX_OFFERED_NAMES: Final = 256
 """Columns for resource names that nodes offer or the configuration names; further names count as 0 on nodes."""
 MAX_UNOFFERED_NAMES: Final = 64
@@ -54,7 +57,7 @@ class ResourceTable:
         self.offers = 0
         """Number of times that nodes offered a name without a column."""
         self._read: dict[tuple[tuple[str, Quantity], ...], dict[int, int | Fraction]] = {}
-        """Amounts by quantities: most pods have the same requests as other pods."""
+        """Amounts by quantities: most pods have the same requests as other pods. Large ones are read each time."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -90,6 +93,8 @@ class ResourceTable:
         column = self._column.get(name)
         if column is not None:
             return column
+        if name in self.gpu_resources:
+            return self._add(name)  # the operator names it
         if len(self._unoffered) >= MAX_UNOFFERED_NAMES:
             raise NoColumnError(f"{name}: no node offers this resource; remove it, or add a node that offers it")
         self._unoffered.add(name)
@@ -98,6 +103,10 @@ class ResourceTable:
     def find(self, name: str) -> int:
         """Return the column of a resource (``gpu``: the sum of all GPUs), -1 without one."""
         return GPU if name == "gpu" else self._column.get(name, -1)
+
+    def knows(self, name: str) -> bool:
+        """Return whether a resource has a column, or gets one with the first pod that requests it."""
+        return name in self.gpu_resources or self.find(name) >= 0
 
     def amounts(self, quantities: Mapping[str, Quantity]) -> dict[int, int]:
         """Turn quantities by name into amounts by column, rounded up, the GPU column included.
@@ -126,10 +135,15 @@ class ResourceTable:
             amounts[self._requested_column(name)] = amount
             if name in self.gpu_resources:
                 amounts[GPU] = amounts.get(GPU, 0) + amount
-        if len(self._read) > _MAX_REQUESTS:
-            self._read.clear()
-        self._read[key] = amounts.copy()
+        if len(key) <= _MAX_REQUEST_NAMES and _characters(key) <= _MAX_REQUEST_CHARACTERS:
+            if len(self._read) > _MAX_REQUESTS:
+                self._read.clear()
+            self._read[key] = amounts.copy()
         return amounts
+
+
+def _characters(quantities: Iterable[tuple[str, Quantity]]) -> int:
+    return sum(len(name) + (len(value) if isinstance(value, str) else 0) for name, value in quantities)
 
 
 class KnownResources:
@@ -150,7 +164,7 @@ class KnownResources:
             QuantityError: names the resource and the value that can't be read.
         """
         table = self._table
-        return table.exact({name: value for name, value in quantities.items() if table.find(name) >= 0})
+        return table.exact({name: value for name, value in quantities.items() if table.knows(name)})
 
 
 class ReadableResources(KnownResources):

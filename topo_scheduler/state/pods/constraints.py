@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from sys import intern
 from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
@@ -271,7 +272,7 @@ def ports_of(pod: Pod) -> tuple[Port, ...]:
 @lru_cache(maxsize=4096)
 def port_of(address: str, protocol: str, number: int) -> Port:
     """Return a port of the host. Bound pods share equal ones: each may have hundreds."""
-    return Port(address, protocol, number)
+    return Port(address, intern(protocol), number)
 
 
 def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[PodVolumeClaim]:

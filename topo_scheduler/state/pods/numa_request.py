@@ -5,17 +5,24 @@ the containers in their order, so a request keeps them apart.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.state.nodes.numa_report import NumaAmounts
 
 _MILLI: Final = 1000
+MAX_KEPT_CONTAINERS: Final = 32
+MAX_KEPT_AMOUNTS: Final = 128
+"""Pairs of container and resource of a pod."""
+MAX_KEPT_CHARACTERS: Final = 4_096
+"""Characters of the names in all these pairs."""
+_SMALL_AMOUNTS: Final = 16
+_SMALL_CHARACTERS: Final = 512
 
 
 class ContainerKind(StrEnum):
@@ -24,6 +31,9 @@ class ContainerKind(StrEnum):
     INIT = "init"
     SIDECAR = "sidecar"
     MAIN = "main"
+
+
+_Containers: TypeAlias = tuple[tuple[ContainerKind, NumaAmounts], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,8 @@ class NumaRequest:
     total: NumaAmounts = field(init=False, compare=False)
     _hash: int = field(init=False, compare=False, repr=False)
     """Each pod that is placed is counted by its request."""
+    is_large: bool = field(init=False, compare=False, repr=False)
+    """Whether it is beyond the caps of what is kept of a pod with a node."""
 
     def __post_init__(self) -> None:
         running: Counter[str] = Counter()
@@ -57,6 +69,9 @@ class NumaRequest:
                 running += amounts
         object.__setattr__(self, "total", tuple(sorted((peak | running).items())))
         object.__setattr__(self, "_hash", hash(self.containers))
+        amounts_of = [container.amounts for container in self.containers]
+        large = len(amounts_of) > MAX_KEPT_CONTAINERS or _exceeds(amounts_of, MAX_KEPT_AMOUNTS, MAX_KEPT_CHARACTERS)
+        object.__setattr__(self, "is_large", large)
 
     def __hash__(self) -> int:
         return self._hash
@@ -83,17 +98,48 @@ def numa_request(pod: Pod) -> NumaRequest | None:
             if index < len(spec.init_containers):
                 kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
             of_containers.append((kind, amounts))
-    return _request(tuple(of_containers)) if of_containers else None
+    if not of_containers:
+        return None
+    amounts_of = [amounts for _, amounts in of_containers]
+    if not _exceeds(amounts_of, _SMALL_AMOUNTS, _SMALL_CHARACTERS):
+        return _request(tuple(of_containers))
+    if not _exceeds(amounts_of, MAX_KEPT_AMOUNTS, MAX_KEPT_CHARACTERS):
+        return _longer_request(tuple(of_containers))
+    return _made(tuple(of_containers))
+
+
+def kept_request(request: NumaRequest | None) -> NumaRequest | None:
+    """Return what is kept of the request of a pod with a node: nothing of a large one.
+
+    Then it is not known what the kubelet aligned for the pod, as of a pod that can't be read.
+    """
+    return None if request is None or request.is_large else request
+
+
+def _made(containers: _Containers) -> NumaRequest:
+    return NumaRequest(tuple(NumaContainer(kind, amounts) for kind, amounts in containers))
 
 
 @lru_cache(maxsize=4096)
-def _request(containers: tuple[tuple[ContainerKind, NumaAmounts], ...]) -> NumaRequest:
-    return NumaRequest(tuple(NumaContainer(kind, amounts) for kind, amounts in containers))
+def _request(containers: _Containers) -> NumaRequest:
+    return _made(containers)
+
+
+@lru_cache(maxsize=256)
+def _longer_request(containers: _Containers) -> NumaRequest:
+    return _made(containers)
 
 
 def forget_requests() -> None:
     """Forget requests that were read; equal requests of later pods are new objects."""
     _request.cache_clear()
+    _longer_request.cache_clear()
+
+
+def _exceeds(amounts_of: Sequence[NumaAmounts], max_amounts: int, max_characters: int) -> bool:
+    if sum(map(len, amounts_of)) > max_amounts:
+        return True
+    return sum(len(name) for amounts in amounts_of for name, _ in amounts) > max_characters
 
 
 def _is_guaranteed(containers: tuple[Container, ...]) -> bool:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.state.pods.caps import readable_labels
+from topo_scheduler.state.pods.caps import MAX_RESOURCE_CLAIMS, readable_labels
 
 TEMPLATE_LABEL: Final = "claim template "
 """Prefix of a label for each ResourceClaimTemplate of a pod; Kubernetes allows no such key, so no selector of a pod
@@ -15,5 +15,5 @@ def profile_labels(pod: Pod) -> dict[str, str]:
     labels = readable_labels(pod.metadata.labels)
     if not pod.spec.resource_claims:
         return labels
-    templates = (entry.resource_claim_template_name for entry in pod.spec.resource_claims)
+    templates = (entry.resource_claim_template_name for entry in pod.spec.resource_claims[:MAX_RESOURCE_CLAIMS])
     return labels | {f"{TEMPLATE_LABEL}{name}": "" for name in templates if name}
