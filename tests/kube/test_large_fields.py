@@ -6,16 +6,18 @@ The fields are those of the types' definitions, so a new field is tested without
 import gc
 import re
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from tests.kube.large_fields import NAMESPACE, Make, large_fields, merged
+from tests.kube.large_fields import NAMESPACE, Make, large_fields, merged, text
 from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.api.annotations import GANG_ID
-from topo_scheduler.api.groups import VERSIONS, GroupApi, PodGroupObject
+from topo_scheduler.api import annotations
+from topo_scheduler.api.annotations import GANG_ID, PREFERRED_DOMAIN
+from topo_scheduler.api.groups import READ_OF_PODS, VERSIONS, GroupApi, PodGroupObject
+from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import PodFailuresSpec
 from topo_scheduler.kube.connection.resources import (
@@ -110,7 +112,11 @@ def kept_kib(resource: Resource[Any], base: Callable[[int], Any], make: Make, re
 
 
 def too_large(
-    resource: Resource[Any], base: Callable[[int], Any], new: Callable[[], Read], leave_out: str = ""
+    resource: Resource[Any],
+    base: Callable[[int], Any],
+    new: Callable[[], Read],
+    leave_out: str = "",
+    fields: Iterable[tuple[str, Make]] | None = None,
 ) -> list[str]:
     """Return the fields of which too much stays."""
     left_out = re.compile(leave_out or "-")
@@ -118,7 +124,7 @@ def too_large(
     gc.freeze()
     try:
         sizes: dict[str, float] = {}
-        for path, make in large_fields(resource.type):
+        for path, make in large_fields(resource.type) if fields is None else fields:
             if CHECKED.fullmatch(path) or left_out.match(path):
                 continue
             size = kept_kib(resource, base, make, new())
@@ -161,7 +167,7 @@ def succeeded_pod_of(number: int) -> dict[str, Any]:
 
 
 _TERMS_LIKE_OTHERS: Final = r"spec\.affinity\.podAffinity|.*podAntiAffinity\.preferred|"
-_LEFT_OUT: Final = {
+_LEFT_OUT: Final[Mapping[Callable[[int], Any], str]] = {
     pod_of: r"spec\.affinity\.podAffinity",
     nominated_pod_of: _TERMS_LIKE_OTHERS + r"status|metadata|spec\.initContainers|spec\.affinity\.nodeAffinity",
     succeeded_pod_of: r"spec\.(?!containers|schedulerName|nodeName)|status\.initContainer",
@@ -196,6 +202,17 @@ def new_reader_of_pods() -> Read:
 @pytest.mark.parametrize("make", _LEFT_OUT)
 def test_of_a_pod_that_is_not_pending_little_is_kept(make: Callable[[int], Any]) -> None:
     assert not too_large(PODS, make, new_reader_of_pods, _LEFT_OUT[make])
+
+
+@pytest.mark.parametrize("make", [pod_of, succeeded_pod_of])
+def test_of_an_annotation_that_is_read_little_is_kept(make: Callable[[int], Any]) -> None:
+    read = {name for name in vars(annotations).values() if isinstance(name, str) and name.startswith(PREFIX)}
+    fields = [
+        (name, lambda number, name=name: {"metadata": {"annotations": {name: text(number)}}})
+        for name in sorted(read | READ_OF_PODS)
+    ]
+    assert {GANG_ID, PREFERRED_DOMAIN} <= read
+    assert not too_large(PODS, make, new_reader_of_pods, fields=fields)
 
 
 def test_of_a_pod_that_the_scheduler_bound_little_is_kept() -> None:
