@@ -8,7 +8,8 @@ from tests.kube.virtual import virtual_time
 from tests.kube.world import World, world
 from tests.recovery.runners import runner_of
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.recovery.controller.pod_reader import READ_AGAIN_SECONDS, READ_SECONDS
+from topo_scheduler.kube.reading.pods import READ_SECONDS
+from topo_scheduler.recovery.controller.pod_reader import READ_AGAIN_SECONDS
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.recovery.model.instructions import LearnPods
 from topo_scheduler.scheduling.instructions import PodRef

@@ -1,5 +1,6 @@
 """Everything that tenants can create many of is capped: it fills neither memory nor time of the scheduler."""
 
+import random
 from typing import Any
 
 import pytest
@@ -23,14 +24,16 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
+from topo_scheduler.scheduling.instructions import ReadPod
+from topo_scheduler.scheduling.intake import outside as outside_module
 from topo_scheduler.scheduling.intake.outside import OutsidePods
+from topo_scheduler.scheduling.intake.pod_memory import pod_bytes
 from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.queueing import requeue
 from topo_scheduler.scheduling.surveying.waiting import pending_pods
 from topo_scheduler.state.nodes.resources import MAX_OFFERED_NAMES, MAX_UNOFFERED_NAMES
 from topo_scheduler.state.pods.caps import MAX_SPREAD_CONSTRAINTS, MAX_TERMS, excess
 from topo_scheduler.state.pods.pod_groups import read_group
-from topo_scheduler.state.pods.trimming import memory_bytes
 from topo_scheduler.state.pods.workloads import MAX_CLASSES, Workload
 
 
@@ -406,8 +409,8 @@ def test_pods_outside_are_kept_small() -> None:
     pod = make_pod("pod", gpus=1)
     pod.metadata.labels = {f"word{n}": "x" * 60 for n in range(200)}
     outside.put(pod)
-    assert len(outside._pods[pod.metadata.uid].data) < memory_bytes(pod) / 20
-    assert outside.take("default", 1) == [pod]
+    assert len(outside._pods[pod.metadata.uid].data) < pod_bytes(pod) / 20
+    assert outside.take("default") == pod
 
 
 def test_the_oldest_pod_outside_comes_in_first_and_those_that_go_are_forgotten() -> None:
@@ -419,11 +422,99 @@ def test_the_oldest_pod_outside_comes_in_first_and_those_that_go_are_forgotten()
     for pod in pods[:50] + pods[60:180]:
         outside.drop(pod.metadata.uid)
     assert len(outside._lines["default"]) <= 2 * 30 + 16
-    assert outside.take("default", 5) == pods[50:55]
-    assert outside.take("default", 99) == pods[55:60] + pods[180:]
+    assert [outside.take("default") for _ in range(30)] == pods[50:60] + pods[180:]
+    assert outside.take("default") is None
     assert not len(outside)
     assert not outside._lines
     assert not outside._counts
+
+
+def _random_names(name: str, characters: int, *, namespace: str = "default", created: int = 0) -> Pod:
+    """Return a pod with text that does not compress."""
+    pod = make_pod(name, gpus=8, namespace=namespace, created=created)
+    chance = random.Random(f"{namespace}/{name}")
+    values = tuple(f"{chance.getrandbits(240):060x}" for _ in range(characters // 60))
+    term = NodeSelectorTerm((Requirement("zone", "NotIn", values),))
+    pod.spec.affinity = Affinity(NodeAffinity(NodeSelector((term,))))
+    return pod
+
+
+def test_large_pods_outside_beyond_their_budget_keep_a_reference_only_and_other_namespaces_lose_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outside_module, "NAMESPACE_BYTES", 100_000)
+    monkeypatch.setattr(outside_module, "TOTAL_BYTES", 240_000)
+    outside = OutsidePods()
+    for number in range(50):
+        outside.put(_random_names(f"h{number}", 30_000, namespace="hostile"))
+    plain = [make_pod(f"p{number}", namespace="hostile") for number in range(100)]
+    for pod in plain:
+        outside.put(pod)
+    of_others = [_random_names("large", 30_000, namespace=f"n{number}") for number in range(8)]
+    for pod in of_others:
+        outside.put(pod)
+    whole = [uid for uid in outside._pods if outside.keeps_whole(uid)]
+    assert sum(len(packed.data) for packed in outside._pods.values() if len(packed.data) > 1024) < 300_000
+    assert {pod.metadata.uid for pod in (*plain, *of_others)} <= set(whole)
+    assert len(whole) < 100 + 8 + 100_000 // 15_000
+    for uid in list(outside._pods):
+        outside.drop(uid)
+    assert not outside._bytes._bytes_of
+    assert not outside._lines
+
+
+def test_a_pod_of_which_only_the_reference_is_kept_is_read_from_the_api_server_in_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outside_module, "NAMESPACE_BYTES", 40_000)
+    d = Driver([make_node("n1", gpus=8)], config=reading(max_per_namespace=2, memory=1 << 30))
+    d.run(filler := make_pod("filler", gpus=8))
+    many = [_random_names(f"p{number:02}", 30_000, created=number) for number in range(12)]
+    young = make_pod("young", gpus=8, created=100)
+    d.run(*many, young)
+    outside = d.engine.arrivals.outside
+    references = [pod for pod in many if pod.metadata.uid in outside and not outside.keeps_whole(pod.metadata.uid)]
+    assert len(references) > 5
+    assert sum("only a reference to this pod is kept" in message for message in d.told()) == len(references)
+    assert outside.keeps_whole(young.metadata.uid), "a small pod is kept whole"
+    d.delete(filler)
+    order: list[str] = []
+    for number in range(40):
+        d.step(1)
+        wanted = [instruction.pod.uid for instruction in d.said if isinstance(instruction, ReadPod)]
+        d.said.clear()
+        if wanted:
+            assert not d.engine.pending_work, "it waits for the answers"
+            d.apply(late := make_pod(f"late-{number}", gpus=8, created=200))
+            assert late.metadata.uid in outside, "room is left for pods that are being read"
+            d.delete(late)
+        for uid in wanted:
+            assert outside.is_being_read(uid)
+            d.tell_again(d.pods[uid])
+        d.settle()
+        bound = [pod for pod in (*many, young) if pod.metadata.uid in d.pods and placed(d, pod)]
+        order += [pod.metadata.name for pod in bound]
+        d.delete(*bound)
+    assert sorted(order) == sorted(pod.metadata.name for pod in (*many, young))
+    assert order[-1] == "young", "the oldest comes first"
+    assert not len(outside)
+    assert not outside._reading
+    assert not outside._reading_of
+
+
+def test_a_reference_that_is_being_read_follows_newer_versions_and_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside_module, "NAMESPACE_BYTES", 0)
+    outside = OutsidePods()
+    first, second = _random_names("a", 30_000), _random_names("b", 30_000, created=1)
+    for pod in (first, second):
+        outside.put(pod)
+        outside.take("default")
+        assert outside.is_being_read(pod.metadata.uid)
+    outside.drop(first.metadata.uid)
+    assert not outside.is_being_read(first.metadata.uid)
+    assert not outside.put(second), "its newer version came by the watch"
+    assert not outside.is_being_read(second.metadata.uid)
+    assert list(outside.namespaces()) == ["default"], "it is in the line again"
 
 
 def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:

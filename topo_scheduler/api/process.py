@@ -177,7 +177,7 @@ class PendingPodsSettings(Model):
     """Maximum pending pods of one namespace. A larger gang is never complete, so raise this limit and ``memory``
     together."""
     memory: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 128 << 20
-    """Maximum memory of all pending pods together in bytes, e.g. ``320Mi``; a plain pod counts 10 KiB. If pods need
+    """Maximum memory of all pending pods together in bytes, e.g. ``320Mi``; a plain pod counts 8 KiB. If pods need
     more, all namespaces get equal shares. The container's memory limit must leave an additional 300 MiB, and more above
     5,000 nodes."""
 

@@ -45,6 +45,7 @@ from topo_scheduler.scheduling.instructions import (
     PodRef,
     Preempt,
     PrepareVolumes,
+    ReadPod,
     Recall,
     RecordDecision,
     Withdraw,
@@ -100,6 +101,7 @@ class Executor:
         start: starts a task of the term that ends by itself.
         changed: called after each result that the engine received.
         confirm: called right before pods are preempted; returns why they must not be.
+        read_pod: starts reading a pending pod for the engine.
         answered: called with the seconds that each bind took.
     """
 
@@ -116,9 +118,11 @@ class Executor:
         start: Callable[[Coroutine[Any, Any, None], str], None],
         changed: Callable[[], None],
         confirm: Confirm,
+        read_pod: Callable[[PodRef], None] = lambda pod: None,
         answered: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._answered = answered
+        self._read_pod = read_pod
         self._engine = engine
         self._to = writers
         self._metrics = metrics
@@ -181,6 +185,8 @@ class Executor:
                 self._to.events.record(_regarding(pod), severity, reason, message, action, follow_up=follow_up)
                 if reason == Reason.FAILED_SCHEDULING and (owner := self._owner_of_gang(pod)) is not None:
                     self._to.events.record(owner, "Warning", reason, message, action, follow_up=follow_up)
+            case ReadPod(pod):
+                self._read_pod(pod)
             case MarkUnschedulable(pod, message, since):
                 pending = self._engine.arrivals.pending(pod.uid)
                 if pending is not None:

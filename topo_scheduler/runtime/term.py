@@ -55,6 +55,7 @@ from topo_scheduler.runtime.gpu_tables import GpuTableWork
 from topo_scheduler.runtime.handover import Handover
 from topo_scheduler.runtime.kernel_compilation import compile_apart
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
+from topo_scheduler.runtime.pending_pod_reader import PendingPodReader
 from topo_scheduler.runtime.server_time import Drift
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, EmitEvent, LogWarning, MarkComplete
@@ -147,6 +148,7 @@ class Term:
         self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._owner_confirmation = OwnerConfirmation(self.engine, self._owners, client, clock)
+        self._pending_pods = PendingPodReader(self.engine, client, clock, self._start, self._wake.set)
         self._executor = Executor(
             self.engine,
             Writers(
@@ -168,6 +170,7 @@ class Term:
             start=self._start,
             changed=self._wake.set,
             confirm=self._owner_confirmation.of_pending,
+            read_pod=self._pending_pods.read,
             answered=self.api_server_answered,
         )
         self.recovery = RecoveryRunner(

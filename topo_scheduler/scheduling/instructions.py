@@ -74,6 +74,13 @@ class EmitEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPod:
+    """Read a pending pod from the API server, and pass it to `Engine.pods_applied`, unless it came or left before."""
+
+    pod: PodRef
+
+
+@dataclass(frozen=True, slots=True)
 class MarkUnschedulable:
     """Set PodScheduled=False, reason Unschedulable. ``since``: time in seconds when the pod was first seen pending."""
 
@@ -186,6 +193,7 @@ Instruction = (
     | PrepareVolumes
     | WriteClaims
     | EmitEvent
+    | ReadPod
     | MarkUnschedulable
     | MarkGroup
     | Evict

@@ -8,27 +8,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
-from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.connection.fair_slots import FairSlots
-from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.reading.pods import read_pod
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl
 
 log = logging.getLogger(__name__)
 
-READ_SECONDS: Final = 10.0
 READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
 LONGEST_REASON_CHARACTERS: Final = 512
-_pod = msgspec.json.Decoder(Pod)
 
 
 @dataclass(slots=True)
@@ -103,23 +99,5 @@ class PodReader:
         return pod_object
 
     async def read(self, pod: PodRef, slot: Slot = nullcontext) -> Pod | None:
-        """Return a pod; None if it is gone, or another one has its name.
-
-        Raises:
-            KubeError: the API server does not give it out within `READ_SECONDS`.
-        """
-        try:
-            path = PODS.path(pod.namespace, pod.name)
-        except ValueError:
-            return None  # a status that another client wrote: no pod has such a name
-        try:
-            answer = await retried(
-                lambda: self.client.read(path, pod.name, timeout=READ_SECONDS),
-                seconds=READ_SECONDS,
-                longest=2.0,
-                slot=slot,
-            )
-        except NotFound:
-            return None
-        pod_object = decode(_pod, answer)
-        return pod_object if pod_object.metadata.uid == pod.uid else None
+        """Return a pod; None if it is gone, or another one has its name. See `read_pod`."""
+        return await read_pod(self.client, pod.namespace, pod.name, pod.uid, slot)

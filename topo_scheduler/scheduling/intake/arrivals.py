@@ -12,7 +12,15 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
-from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, Instruction, LogWarning, PodRef, reference
+from topo_scheduler.scheduling.instructions import (
+    BindOutcome,
+    EmitEvent,
+    Instruction,
+    LogWarning,
+    PodRef,
+    ReadPod,
+    reference,
+)
 from topo_scheduler.scheduling.intake.device_claims import watched_claim, watched_claims
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
@@ -374,6 +382,7 @@ class Arrivals:
             return  # an older version of a pod that is bound
         if membership is None and self._stays_outside(pod):
             return
+        pod = self._pods.with_known_parts(pod)
         controller = pod.metadata.controller
         lineage = self._resolve(pod)
         owners = lineage.owners if lineage is not None else ()
@@ -459,23 +468,27 @@ class Arrivals:
     def _stays_outside(self, pod: Pod) -> bool:
         """Keep a pod outside while its namespace has too many pending pods; return whether it stays there."""
         namespace, uid = pod.metadata.namespace, pod.metadata.uid
-        full = self._pods.get(uid) is None and not self._pods.has_room(namespace)
+        waits = self.outside.reads(namespace) and not self.outside.is_being_read(uid)
+        full = self._pods.get(uid) is None and (waits or not self._pods.has_room(namespace))
         # A partially bound gang is completed first.
         if not full or (self.has_bound_siblings(pod) and self._pods.has_room(namespace, 2.0)):
             self.outside.drop(uid)
             return False
         if self.outside.put(pod):
             ref = PodRef(namespace, pod.metadata.name, uid)
-            message = said_outside(namespace, self._pods.count(namespace), self._pods.limits)
+            whole = self.outside.keeps_whole(uid)
+            message = said_outside(namespace, self._pods.count(namespace), self._pods.limits, whole=whole)
             self._out.append(EmitEvent(ref, True, Reason.FAILED_SCHEDULING, message))
         return True
 
     def _let_in(self, now: float) -> None:
         for namespace in self.outside.namespaces() if self.outside else ():
             for _ in range(ENTERING_PODS):
-                if not self._pods.has_room(namespace):
+                if not self._pods.has_room(namespace) or (pod := self.outside.take(namespace)) is None:
                     break
-                for pod in self.outside.take(namespace, 1):
+                if isinstance(pod, PodRef):
+                    self._out.append(ReadPod(pod))
+                else:
                     self.understand(pod, now)
 
     def _leave_out(self, pod: Pod, above: Sequence[str], why: str, now: float) -> None:

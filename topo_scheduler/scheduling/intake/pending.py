@@ -6,20 +6,23 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.state.pods.trimming import memory_bytes
+from topo_scheduler.scheduling.intake.pod_memory import pod_bytes
 
 _NUMBER: Final = re.compile(r"\d+")
 
 
-OVERHEAD_BYTES: Final = 7_000
-"""Bytes of memory that the scheduler needs for a pending pod in addition to the pod object.
+OVERHEAD_BYTES: Final = 5_000
+"""Bytes of memory that the scheduler needs for a pending pod in addition to `pod_bytes`.
 
-Measured: 7 KiB for one of many similar pods, including the pod itself, and up to 13 KiB for a unique pod.
+Measured: 6 KiB for a plain pod and 9 KiB for a typical one, including the pod itself; the rest is for its events and
+conditions.
 """
-LARGE_BYTES: Final = 8 * 1024
+LARGE_BYTES: Final = 16 * 1024
 """Bytes of memory above which a pod counts as large: several times those of an ordinary one."""
 MAX_WARNINGS: Final = 64
 """Maximum warnings per pod that are remembered as emitted."""
@@ -51,6 +54,25 @@ class PendingPods:
         """Return a pending pod."""
         return self._pods.get(uid)
 
+    def with_known_parts(self, pod: Pod) -> Pod:
+        """Return a pod with the equal parts of its known version, so that both are not kept.
+
+        Classes and caches keep the affinity of the version from which they were made. Each condition that the scheduler
+        writes brings a new version.
+        """
+        known = self._pods.get(pod.metadata.uid)
+        if known is None or known is pod:
+            return pod
+        if known.spec == pod.spec:
+            pod = msgspec.structs.replace(pod, spec=known.spec)
+        elif known.spec.affinity == pod.spec.affinity:
+            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=known.spec.affinity))
+        if known.metadata.labels == pod.metadata.labels:
+            pod = msgspec.structs.replace(
+                pod, metadata=msgspec.structs.replace(pod.metadata, labels=known.metadata.labels)
+            )
+        return pod
+
     def put(self, pod: Pod, owners: Iterable[str]) -> None:
         """Record a pod and the uids of its owners that are known so far.
 
@@ -60,7 +82,7 @@ class PendingPods:
         if self._pods.get(uid) is pod:
             size = self._bytes[uid]
         else:
-            size = (memory := memory_bytes(pod)) + OVERHEAD_BYTES
+            size = (memory := pod_bytes(pod)) + OVERHEAD_BYTES
             self.large_bytes += memory if memory > LARGE_BYTES else 0
         self.drop(uid)
         self._pods[uid] = pod

@@ -1,0 +1,72 @@
+"""Pending pods of which the engine has a reference only are read from the API server."""
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.kube.virtual import virtual_time
+from tests.kube.world import World, world
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.runtime.pending_pod_reader import PendingPodReader
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.simulation.apiserver import Refuse
+
+
+class _Scene:
+    """A reader, and the engine that wants pods."""
+
+    def __init__(self, w: World) -> None:
+        self.wanted: set[str] = set()
+        self.came: list[Pod] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        outside = SimpleNamespace(is_being_read=self.wanted.__contains__)
+        engine = SimpleNamespace(arrivals=SimpleNamespace(outside=outside), pods_applied=self._applied)
+        self.reader = PendingPodReader(cast("Any", engine), w.client, lambda: 0.0, self._start, lambda: None)
+
+    def _applied(self, pods: list[Pod], now: float) -> None:
+        self.came += pods
+        self.wanted.difference_update(pod.metadata.uid for pod in pods)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.tasks.append(asyncio.create_task(work, name=name))
+
+    async def read(self, uid: str, name: str = "pod") -> None:
+        self.wanted.add(uid)
+        self.reader.read(PodRef("default", name, uid))
+        await asyncio.sleep(1)
+
+
+@virtual_time
+async def test_a_pod_is_read_again_until_the_api_server_answers() -> None:
+    async with world() as w:
+        uid, scene = w.create_pod("pod").metadata.uid, _Scene(w)
+        rule = w.server.faults.add(Refuse(403))
+        await scene.read(uid)
+        assert not scene.came
+        w.server.faults.remove(rule)
+        await asyncio.gather(*scene.tasks)
+        assert [pod.metadata.uid for pod in scene.came] == [uid]
+
+
+@virtual_time
+async def test_a_pod_that_the_watch_reported_meanwhile_is_not_passed_on() -> None:
+    async with world() as w:
+        uid, scene = w.create_pod("pod").metadata.uid, _Scene(w)
+        rule = w.server.faults.add(Refuse(403))
+        await scene.read(uid)
+        scene.wanted.discard(uid)
+        w.server.faults.remove(rule)
+        await asyncio.gather(*scene.tasks)
+        assert not scene.came
+
+
+@virtual_time
+async def test_a_pod_that_is_gone_or_another_one_of_its_name_is_not_passed_on() -> None:
+    async with world() as w:
+        scene = _Scene(w)
+        w.create_pod("pod")
+        await scene.read("another")
+        await scene.read("uid", "absent")
+        await asyncio.gather(*scene.tasks)
+        assert not scene.came
