@@ -141,3 +141,19 @@ def test_pending_pods_take_about_as_much_memory_as_they_count(make: Make, common
         tracemalloc.stop()
     assert len(d.engine.arrivals._pods) == PODS + 1
     assert taken < 1.25 * (counted() - before) + common_bytes
+
+
+def test_a_changed_pod_shares_its_affinity_with_the_class_that_its_first_version_made() -> None:
+    d = Driver(fabric({"s/l1": 8}))
+    numbers = itertools.count()
+    spec = _node_affinity(lambda characters: f"{next(numbers):0{characters}}")
+    plain = msgspec.to_builtins(make_pod("pod", gpus=16))
+    uid = plain["metadata"]["uid"]
+    for change in ({}, {}, {"activeDeadlineSeconds": 600}, {"activeDeadlineSeconds": 500}):
+        text = msgspec.json.encode({**plain, "spec": {**plain["spec"], **spec, **change}})
+        d.engine.pods_applied([msgspec.json.decode(text, type=Pod)], d.now)
+        d.step(1)
+    pod, membership = d.engine.arrivals.pending(uid), d.engine.workloads.of_pod(uid)
+    assert pod is not None and pod.spec.affinity is not None and membership is not None
+    assert pod.spec.active_deadline_seconds == 500, "what changed is known"
+    assert membership[1].cls.affinity is pod.spec.affinity.node_affinity
