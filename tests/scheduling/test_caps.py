@@ -459,7 +459,7 @@ def test_large_pods_outside_beyond_their_budget_keep_a_reference_only_and_other_
     assert len(whole) < 100 + 8 + 100_000 // 15_000
     for uid in list(outside._pods):
         outside.drop(uid)
-    assert not outside._bytes._bytes_of
+    assert not outside._memory._bytes_of
     assert not outside._lines
 
 

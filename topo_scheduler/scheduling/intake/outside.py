@@ -16,7 +16,7 @@ import msgspec
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.state.namespace_bytes import NamespaceBytes
+from topo_scheduler.state.tenant_memory import TenantMemory
 
 ENTERING_PODS: Final = 200
 """Pods of a namespace let in at once at most, so that decisions on other pods can go on in between."""
@@ -25,7 +25,7 @@ SMALL_BYTES: Final = 1_024
 NAMESPACE_BYTES: Final = 8 << 20
 """Compressed bytes of the larger pods of one namespace: some 100 that name every node of a large cluster."""
 TOTAL_BYTES: Final = 24 << 20
-"""The same for all namespaces together. Beyond it, each has an equal share."""
+"""The same for all namespaces together. Beyond it, the namespace with the most loses its newest ones."""
 READ_AT_ONCE: Final = 4
 """Pods of a namespace that are read from the API server at once."""
 
@@ -48,7 +48,7 @@ class OutsidePods:
         """Number of pods outside, by namespace."""
         self._lines: dict[str, list[tuple[str, str]]] = {}
         """Creation and uid of each pod by namespace, as heaps; uids of pods that left are dropped when reached."""
-        self._bytes = NamespaceBytes(NAMESPACE_BYTES, TOTAL_BYTES)
+        self._memory = TenantMemory(TOTAL_BYTES).kind(NAMESPACE_BYTES)
         self._reading: dict[str, str] = {}
         """Namespace of each pod that is being read from the API server, by uid: it is in no line."""
         self._reading_of: Counter[str] = Counter()
@@ -65,14 +65,13 @@ class OutsidePods:
         meta = pod.metadata
         uid, namespace = meta.uid, meta.namespace
         previous = self._pods.get(uid)
-        if previous is not None:
-            self._bytes.change(namespace, -_counted_bytes(previous))
         created = meta.creation_timestamp or ""
         packed = _Packed(namespace, meta.name, created, zlib.compress(msgspec.json.encode(pod), 1))
-        if not self._bytes.has_room(namespace, _counted_bytes(packed)):
+        if not self._memory.put(namespace, uid, _counted_bytes(packed)):
             packed = packed._replace(data=b"")
-        self._bytes.change(namespace, _counted_bytes(packed))
         self._pods[uid] = packed
+        for _, lost in self._memory.take_lost():
+            self._pods[str(lost)] = self._pods[str(lost)]._replace(data=b"")
         if previous is None:
             self._counts[namespace] += 1
         if previous is None or self._end_read(uid):
@@ -92,7 +91,7 @@ class OutsidePods:
         pod = self._pods.pop(uid, None)
         if pod is not None:
             self._end_read(uid)
-            self._left(pod)
+            self._left(uid, pod)
 
     def _end_read(self, uid: str) -> bool:
         """Note that a pod need not be read any more; return whether it was being read."""
@@ -104,9 +103,9 @@ class OutsidePods:
             del self._reading_of[namespace]
         return True
 
-    def _left(self, pod: _Packed) -> None:
+    def _left(self, uid: str, pod: _Packed) -> None:
         namespace = pod.namespace
-        self._bytes.change(namespace, -_counted_bytes(pod))
+        self._memory.drop(namespace, uid)
         self._counts[namespace] -= 1
         left = self._counts[namespace]
         if not left:
@@ -151,7 +150,7 @@ class OutsidePods:
         packed = self._pods[uid]
         if packed.data:
             del self._pods[uid]
-            self._left(packed)
+            self._left(uid, packed)
             return _decoder.decode(zlib.decompress(packed.data))
         self._reading[uid] = namespace
         self._reading_of[namespace] += 1

@@ -23,8 +23,6 @@ SHORT_CHARACTERS: Final = 256
 CONDITION_CHARACTERS: Final = 4_096
 CONDITIONS: Final = frozenset(("PodScheduled", GANG_COMPLETE))
 """Types of conditions that the scheduler reads of pods without a node."""
-BYTES_FOR_ENCODED: Final = 6
-"""Maximum bytes in memory for each byte of JSON, apart from a few hundred: measured 5.6 for pods of many terms."""
 
 
 def trimmed(pod: Pod, read: Collection[str] = (), *, plugins: bool = False) -> Pod:
@@ -47,11 +45,6 @@ def trimmed(pod: Pod, read: Collection[str] = (), *, plugins: bool = False) -> P
     if meta is pod.metadata and status is pod.status:
         return pod
     return msgspec.structs.replace(pod, metadata=meta, status=status)
-
-
-def memory_bytes(pod: Pod) -> int:
-    """Return the approximate maximum memory of a pod in bytes."""
-    return BYTES_FOR_ENCODED * len(msgspec.json.encode(pod))
 
 
 def read_annotations(annotations: dict[str, str], read: Collection[str], *, plugins: bool = False) -> dict[str, str]:
