@@ -26,7 +26,7 @@ NAMESPACE_BYTES: Final = 8 << 20
 """Compressed bytes of the larger pods of one namespace: some 100 that name every node of a large cluster."""
 TOTAL_BYTES: Final = 24 << 20
 """The same for all namespaces together. Beyond it, the namespace with the most loses its newest ones."""
-READ_AT_ONCE: Final = 4
+READ_AT_ONCE_PODS: Final = 4
 """Pods of a namespace that are read from the API server at once."""
 
 
@@ -134,7 +134,7 @@ class OutsidePods:
         uid = line[0][1]
         reading = self._reading_of.get(namespace, 0)
         # Younger pods wait for those that are being read: otherwise they could always take the room first.
-        waits = reading >= READ_AT_ONCE if not self._pods[uid].data else reading > 0
+        waits = reading >= READ_AT_ONCE_PODS if not self._pods[uid].data else reading > 0
         return "" if waits else uid
 
     def take(self, namespace: str) -> Pod | PodRef | None:
