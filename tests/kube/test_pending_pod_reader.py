@@ -20,13 +20,18 @@ class _Scene:
         self.wanted: set[str] = set()
         self.came: list[Pod] = []
         self.tasks: list[asyncio.Task[None]] = []
-        outside = SimpleNamespace(is_being_read=self.wanted.__contains__)
+        self.later: list[str] = []
+        outside = SimpleNamespace(is_being_read=self.wanted.__contains__, read_later=self._read_later)
         engine = SimpleNamespace(arrivals=SimpleNamespace(outside=outside), pods_applied=self._applied)
         self.reader = PendingPodReader(cast("Any", engine), w.client, lambda: 0.0, self._start, lambda: None)
 
     def _applied(self, pods: list[Pod], now: float) -> None:
         self.came += pods
         self.wanted.difference_update(pod.metadata.uid for pod in pods)
+
+    def _read_later(self, uid: str) -> None:
+        self.wanted.discard(uid)
+        self.later.append(uid)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tasks.append(asyncio.create_task(work, name=name))
@@ -69,4 +74,16 @@ async def test_a_pod_that_is_gone_or_another_one_of_its_name_is_not_passed_on() 
         await scene.read("another")
         await scene.read("uid", "absent")
         await asyncio.gather(*scene.tasks)
+        assert not scene.came
+        assert scene.later == ["another", "uid"], "unless the watch reports their deletion"
+
+
+@virtual_time
+async def test_a_pod_that_can_not_be_read_lets_the_others_go_first() -> None:
+    async with world() as w:
+        uid, scene = w.create_pod("pod").metadata.uid, _Scene(w)
+        w.server.faults.add(Refuse(403))
+        await scene.read(uid)
+        await asyncio.gather(*scene.tasks)
+        assert scene.later == [uid]
         assert not scene.came

@@ -108,3 +108,21 @@ def test_an_owner_that_grows_beyond_the_budget_is_read_again(monkeypatch: pytest
     sink.applied([job(1, characters=4_000)])
     assert changes == ["hostile-1"]
     assert len(owners._watched) == 0
+
+
+def test_changes_of_an_owner_that_lost_its_room_are_still_told_if_pods_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_owners, "MAX_OWNER_BYTES", 10_000)
+    changes: list[str] = []
+    owners = OwnerDirectory(None, on_change=changes.append, needed=lambda uid: True)  # type: ignore[arg-type]
+    sink = owners.sink(DEPLOYMENTS)
+    for number in range(2):
+        sink.applied([job(number, characters=4_000)])
+    sink.applied([job(9, "victim", characters=4_000)])
+    kept = {owner.uid for owner in owners._watched}
+    assert "victim-9" in kept
+    assert "hostile-1" not in kept
+    assert len(owners) == 3
+    changed = job(1, characters=4_000)
+    changed.metadata.annotations[LEVEL] = "leaf"
+    sink.applied([changed])
+    assert changes == ["hostile-1"]

@@ -1,5 +1,6 @@
 """Of resources without a column that a bound pod requests, the amounts of a few are kept, until nodes offer them."""
 
+import gc
 import tracemalloc
 
 from tests.helpers import NVIDIA, make_node, make_pod
@@ -80,6 +81,7 @@ def test_little_is_kept_of_each_pod() -> None:
             d.engine.pods_applied([pod], d.now)
             assert len(d.engine.world.claims._uncounted[pod.metadata.uid].amounts) == MAX_UNCOUNTED_NAMES
             del pod, terms
+        gc.collect()
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -115,3 +115,40 @@ def test_further_gangs_evict_none_as_soon_as_two_have_lost_a_pod() -> None:
         d.step(0.5)
         d.delete(pods[0])
     assert 4 < len(d.preempted()) <= 8
+
+
+def test_a_gang_that_gets_its_place_though_it_lost_a_pod_costs_its_namespace_nothing() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    for number in range(4):
+        running = [run_pod(d, f"low-{number}-{node}", node) for node in NODES]
+        pods = hostile_gang(f"g{number}")
+        d.apply(*pods)
+        d.step(1)
+        d.delete(pods[0])
+        again = hostile_gang(f"g{number}")[0]
+        again.metadata.uid, again.metadata.name = f"again-{number}", f"again-{number}"
+        d.apply(again)
+        d.evict(*running)
+        d.settle(2)
+        assert len(d.where(*pods[1:], again)) == 4
+        d.delete(*pods[1:], again)
+        d.step(1)
+    assert not d.engine.preempting.vain_evictions.until("hostile")
+
+
+def test_room_that_another_namespace_takes_beside_a_small_pod_of_its_own_is_no_reason() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    pod = with_priority(gang(1), 10)[0]
+    pod.metadata.namespace = "honest"
+    d.apply(pod)
+    for number in range(4):
+        low = run_pod(d, f"low-{number}", NODES[0])
+        d.step(61)
+        assert low.metadata.name in d.preempted()
+        small = make_pod(f"small-{number}", namespace="honest", cpu="1", node=NODES[0], priority=100, phase="Running")
+        d.apply(small)
+        d.evict(low)
+        other = run_pod(d, f"other-{number}", NODES[0], gpus=1, priority=100)
+        d.step(61)
+        d.delete(other, small)
+    assert not d.engine.preempting.vain_evictions.until("honest")

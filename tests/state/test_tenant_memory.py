@@ -68,6 +68,17 @@ def test_the_newest_objects_of_the_largest_namespace_lose_their_room_also_to_oth
     assert ("large", 4) not in first
 
 
+def test_thousands_of_objects_may_lose_their_room_at_once_and_no_namespace_more_than_the_others() -> None:
+    memory = TenantMemory(10_000)
+    kind = memory.kind(10_000)
+    for name in "abcde":
+        assert all(kind.put(name, number, 1) for number in range(2_000))
+    assert kind.put("f", "x", 1_666)
+    assert len(kind.take_lost()) == 1_666
+    assert {kind.bytes_of(name) for name in "abcde"} <= {1_666, 1_667}
+    assert memory.taken_bytes == 10_000
+
+
 def test_an_object_without_room_counts_once_there_is_some() -> None:
     kind = TenantMemory(TOTAL_BYTES).kind(50)
     assert kind.put("a", "x", 50)

@@ -19,10 +19,12 @@ READS_IN_FLIGHT: Final = 8
 READS_OF_NAMESPACE: Final = 4
 READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
+ATTEMPTS: Final = 3
+"""Attempts to read a pod before the other pods of its namespace go first."""
 
 
 class PendingPodReader:
-    """Reads each pod until the API server answers or the engine needs it no more.
+    """Reads each pod, unless the engine needs it no more; a pod that can't be read has its turn again later.
 
     Args:
         engine: takes the pods.
@@ -53,8 +55,18 @@ class PendingPodReader:
 
     async def _read(self, pod: PodRef) -> None:
         outside = self._engine.arrivals.outside
-        slot = partial(self._slots.slot, pod.namespace)
-        while outside.is_being_read(pod.uid):
+        try:
+            await self._attempt(pod)
+        finally:
+            if outside.is_being_read(pod.uid):
+                outside.read_later(pod.uid)
+                self._changed()
+
+    async def _attempt(self, pod: PodRef) -> None:
+        outside, slot = self._engine.arrivals.outside, partial(self._slots.slot, pod.namespace)
+        for _ in range(ATTEMPTS):
+            if not outside.is_being_read(pod.uid):
+                return
             try:
                 read = await read_pod(self._client, pod.namespace, pod.name, pod.uid, slot)
             except KubeError as error:
@@ -66,4 +78,6 @@ class PendingPodReader:
             if read is not None and outside.is_being_read(pod.uid):
                 self._engine.pods_applied([read], self._clock())
                 self._changed()
-            return  # the watch reports the deletion of a pod that is gone
+            elif read is None:
+                await asyncio.sleep(READ_AGAIN_SECONDS)  # it is gone: the watch reports its deletion
+            return

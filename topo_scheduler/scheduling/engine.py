@@ -465,7 +465,8 @@ class Engine:
         self._settle_devices(now)
         self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
         if self.world.tenant_memory.overflowed:
-            self._reduce_lost()
+            with guard("objects beyond the memory of their namespace", self._out, Activity.OBJECT):
+                self._reduce_lost()
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)

@@ -4,6 +4,7 @@ Beyond the latter, the namespace that takes most loses its newest objects, whate
 equal share loses nothing, and the sum never exceeds the limit.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable
 from typing import Final
@@ -41,14 +42,23 @@ class TenantMemory:
 
     def change(self, namespace: str, size: int) -> None:
         """Take bytes for a namespace, or give them back if ``size`` is negative; others lose what is too much."""
+        self._add(namespace, size)
+        if size < 0 or self._bytes <= self._limit:
+            return
+        self.overflowed = True
+        largest_first = [(-taken, name) for name, taken in self._bytes_of.items()]
+        heapq.heapify(largest_first)
+        while self._bytes > self._limit:
+            largest = largest_first[0][1]
+            lost_bytes = max(self._kinds, key=lambda kind: kind.bytes_of(largest)).lose_newest(largest)
+            self._add(largest, -lost_bytes)
+            heapq.heapreplace(largest_first, (-self._bytes_of.get(largest, 0), largest))
+
+    def _add(self, namespace: str, size: int) -> None:
         self._bytes += size
         self._bytes_of[namespace] += size
         if not self._bytes_of[namespace]:
             del self._bytes_of[namespace]
-        while self._bytes > self._limit:
-            self.overflowed = True
-            largest = max(self._bytes_of, key=lambda name: (self._bytes_of[name], name))
-            max(self._kinds, key=lambda kind: kind.bytes_of(largest)).lose_newest(largest)
 
 
 class MemoryOfKind:
@@ -91,15 +101,16 @@ class MemoryOfKind:
     def drop(self, namespace: str, key: Hashable) -> None:
         """Forget an object."""
         self._lost.pop((namespace, key), None)
-        self._remove(namespace, key)
+        if size := self._remove(namespace, key):
+            self._memory.change(namespace, -size)
         if self.bytes_of(namespace) < self._limit // 2:
             self._warned.pop(namespace, None)
 
-    def lose_newest(self, namespace: str) -> None:
-        """Take its room from the newest object of a namespace."""
+    def lose_newest(self, namespace: str) -> int:
+        """Take its room from the newest object of a namespace; return its bytes."""
         key = next(reversed(self._sizes[namespace]))
         self._lost[namespace, key] = None
-        self._remove(namespace, key)
+        return self._remove(namespace, key)
 
     def take_lost(self) -> list[ObjectKey]:
         """Return the objects that lost their room since the last call, and do not count any more."""
@@ -115,7 +126,7 @@ class MemoryOfKind:
         self._warned[namespace] = None
         return True
 
-    def _remove(self, namespace: str, key: Hashable) -> None:
+    def _remove(self, namespace: str, key: Hashable) -> int:
         sizes = self._sizes.get(namespace, {})
         size = sizes.pop(key, 0)
         if not sizes:
@@ -124,4 +135,4 @@ class MemoryOfKind:
             self._bytes_of[namespace] -= size
             if not self._bytes_of[namespace]:
                 del self._bytes_of[namespace]
-            self._memory.change(namespace, -size)
+        return size

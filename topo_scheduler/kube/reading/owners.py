@@ -268,6 +268,7 @@ class OwnerDirectory:
                 self._on_change(reference.uid)
             elif isinstance(answer, ChainLink) and answer.deleting and not watched.deleting:
                 self._watched.put(answer)
+                self._keep_needed()
                 self._on_change(reference.uid)
         elif fetched is not None:
             before = fetched.answer
@@ -363,12 +364,20 @@ class OwnerDirectory:
             before = self._watched.get(owner.uid) or (fetched.answer if fetched else None)
             if self._watched.put(owner):
                 self._fetched.pop(key)
+                self._keep_needed()
             elif fetched is not None:
                 self._fetched.update(fetched, owner)
             if (arrival := self._arrivals.get(owner.uid)) is not None:
                 arrival.set()
             if before is not None and changed(before, owner):
                 self._on_change(owner.uid)
+
+    def _keep_needed(self) -> None:
+        """Keep watched owners that lost their room as fetched ones if pods need them: their changes still count."""
+        for owner in self._watched.take_lost():
+            if self._needed(owner.uid):
+                reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
+                self._fetched.put(owner.namespace, reference, owner, self._clock())
 
     def _deleted(self, resource: Resource[Any], references: Sequence[Deleted]) -> None:
         now = self._clock()

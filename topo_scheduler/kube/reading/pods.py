@@ -10,7 +10,7 @@ from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import NotFound
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
-from topo_scheduler.kube.reading.slimming import slim_reference
+from topo_scheduler.kube.reading.slimming import slim_item
 
 READ_SECONDS: Final = 10.0
 """Maximum time of one read with its retries."""
@@ -34,5 +34,5 @@ async def read_pod(client: Client, namespace: str, name: str, uid: str, slot: Sl
     except NotFound:
         return None
     pod = decode(_pod, answer)
-    slim_reference(pod.metadata)
+    slim_item(pod)
     return pod if pod.metadata.uid == uid else None

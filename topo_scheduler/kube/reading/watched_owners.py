@@ -27,6 +27,7 @@ class WatchedOwners:
 
     def __init__(self) -> None:
         self._links: dict[str, ChainLink] = {}
+        self._lost: list[ChainLink] = []
         self._memory = TenantMemory(MAX_OWNER_BYTES).kind(MAX_OWNER_BYTES_OF_NAMESPACE)
 
     def __len__(self) -> int:
@@ -51,9 +52,15 @@ class WatchedOwners:
             self._links.pop(owner.uid, None)
             self._warn(owner.namespace)
         for namespace, uid in self._memory.take_lost():
-            self._links.pop(str(uid), None)
+            if (lost := self._links.pop(str(uid), None)) is not None:
+                self._lost.append(lost)
             self._warn(namespace)
         return has_room
+
+    def take_lost(self) -> list[ChainLink]:
+        """Return the owners that are not kept any more because others came, since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def _warn(self, namespace: str) -> None:
         if self._memory.deserves_warning(namespace):

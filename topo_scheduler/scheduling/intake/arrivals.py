@@ -579,7 +579,7 @@ class Arrivals:
                 # After this process had listed it, an earlier one may have bound it, or marked its gang complete.
                 take_over(member, found_bound(pod, workload.id)[1])
                 member.leaving = pod.metadata.deletion_timestamp is not None
-            self._share_labels(member)
+            self._share_profile(member)
             self._out += self._outcomes.note_complete(workload, member)
             return
         if gang := gang_of(pod):
@@ -589,18 +589,21 @@ class Arrivals:
             workload.bound_earlier = True
             workload.resumed |= not self.deciding
             member = workload.members[uid]
-            self._share_labels(member)
+            self._share_profile(member)
             member.leaving = pod.metadata.deletion_timestamp is not None
             self._out += self._outcomes.note_complete(workload, member)
             self._describe(workload)
             if fresh and GroupKey.parse(gang) is not None:
                 self.owner_changed(gang)  # pods that name its PodGroup were read before this one was found
 
-    def _share_labels(self, member: Member) -> None:
-        """Let a member with a node have the labels of its profile: these have a budget of memory."""
+    def _share_profile(self, member: Member) -> None:
+        """Let a bound member have the profile of its entry, and its labels: these have a budget of memory."""
+        entry = self._world.ledger.get(member.uid)
+        if entry is None or member.stage is not Stage.BOUND:
+            return
+        member.profile = entry.profile
         if member.labels is not None:
-            entry = self._world.ledger.get(member.uid)
-            member.labels = entry.profile.labels if entry is not None and entry.profile is not None else None
+            member.labels = entry.profile.labels if entry.profile is not None else None
 
     def learn(self, pod: Pod, now: float) -> None:
         """Read a pod that was found bound as if it had been seen pending; skip a pod that was read before."""
@@ -636,7 +639,7 @@ class Arrivals:
             wanted.id, wanted.gang = membership[0].id, membership[0].gang
         wanted.bound_earlier = membership is None or membership[0].bound_earlier
         workload = self._workloads.join(wanted, member)
-        self._share_labels(member)
+        self._share_profile(member)
         self._world.kept_classes.read(member)
         self._out += self._outcomes.note_complete(workload, member)
 

@@ -26,6 +26,8 @@ NAMESPACE_BYTES: Final = 8 << 20
 """Compressed bytes of the larger pods of one namespace: some 100 that name every node of a large cluster."""
 TOTAL_BYTES: Final = 24 << 20
 """The same for all namespaces together. Beyond it, the namespace with the most loses its newest ones."""
+_LAST: Final = "~"
+"""Sorts behind all times of creation."""
 READ_AT_ONCE_PODS: Final = 4
 """Pods of a namespace that are read from the API server at once."""
 
@@ -85,6 +87,12 @@ class OutsidePods:
     def is_being_read(self, uid: str) -> bool:
         """Return whether a pod outside is to be read from the API server, and neither came since nor left."""
         return uid in self._reading
+
+    def read_later(self, uid: str) -> None:
+        """Let the other pods of a namespace go first: a pod can't be read from the API server."""
+        namespace = self._reading.get(uid)
+        if namespace is not None and self._end_read(uid):
+            heapq.heappush(self._lines.setdefault(namespace, []), (_LAST, uid))
 
     def drop(self, uid: str) -> None:
         """Forget a pod that was deleted, bound or let in."""

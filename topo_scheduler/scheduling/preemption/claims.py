@@ -11,7 +11,8 @@ A claim ends for one of these reasons:
 `spared` holds the pods that could not be evicted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -47,7 +48,7 @@ class PreemptionClaim:
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
     ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
-    it; otherwise it only waits for pods that end anyway. ``own_pods`` is how many pods of its namespace were on its
+    it; otherwise it only waits for pods that end anyway. ``own_pods`` are the pods of its namespace that were on its
     nodes when it was made. ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     """
 
@@ -63,7 +64,7 @@ class PreemptionClaim:
     removed_before: int = 0
     doubted: bool = False
     evicts: bool = False
-    own_pods: int = 0
+    own_pods: frozenset[str] = frozenset()
     lost_until: float = inf
 
     @property
@@ -322,7 +323,7 @@ class PreemptionClaims:
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
             evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
         )
-        claim.own_pods = self._count_own(claim)
+        claim.own_pods = frozenset(self._own_pods(claim))
         self._keep(claim)
         for member, node in seated:
             self._nominations.put(
@@ -422,13 +423,17 @@ class PreemptionClaims:
         self._patience.pop(id_, None)
 
     def is_unused(self, claim: PreemptionClaim) -> bool:
-        """Return whether the room of a claim is there, or other pods of its namespace took it.
+        """Return whether the room of a claim is there, or would be without pods of its namespace that came since.
 
         Then its workload was edited, lost pods, or is kept away. All of that is up to its users.
         """
         if self.is_waiting(claim):
             return False
-        return self._nominations.have_room(claim.nodes) or self._count_own(claim) > claim.own_pods
+        taken: dict[str, Counter[int]] = defaultdict(Counter)
+        for uid in self._own_pods(claim):
+            if uid not in claim.own_pods and (entry := self._world.ledger.get(uid)) is not None:
+                taken[entry.node].update(dict(entry.amounts))
+        return self._nominations.have_room(claim.nodes, taken)
 
     def lose(self, uid: str, now: float) -> PreemptionClaim | None:
         """Record that a pod is deleted, or about to be: the claim that promised it room ends soon.
@@ -440,6 +445,10 @@ class PreemptionClaims:
             return None
         claim.lost_until = now + LOST_POD_SECONDS
         return claim
+
+    def was_bound(self, uid: str) -> None:
+        """Record that a pod has a node, whoever bound it: its later end says nothing about its claim."""
+        self._nominated_for.pop(uid, None)
 
     def pod_deleted(self, uid: str) -> None:
         """Forget a pod that was deleted."""
@@ -470,15 +479,13 @@ class PreemptionClaims:
         self._claims[claim.workload] = claim
         self._nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
 
-    def _count_own(self, claim: PreemptionClaim) -> int:
-        """Return how many pods of the namespace of a claim are on its nodes, victims aside."""
-        ledger, count = self._world.ledger, 0
+    def _own_pods(self, claim: PreemptionClaim) -> Iterator[str]:
+        """Yield the pods of the namespace of a claim that are on its nodes, victims aside."""
+        ledger = self._world.ledger
         for node in set(claim.nodes.values()):
             for uid in ledger.on_node(node):
-                entry = ledger.get(uid)
-                occupant = entry.occupant if entry is not None and uid not in claim.victims else None
-                count += occupant is not None and occupant.namespace == claim.namespace
-        return count
+                if uid not in claim.victims and ledger.namespace_of(uid) == claim.namespace:
+                    yield uid
 
     def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
         """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are

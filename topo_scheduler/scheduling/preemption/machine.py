@@ -155,6 +155,8 @@ class Preempting:
                 self._of_others.ended(uid, now, in_vain=in_vain)
                 self._adopted.ended(uid, now, in_vain=in_vain)
                 self._claims.handled.discard(uid)
+                if not in_vain:
+                    self._claims.was_bound(uid)
             elif not ours:
                 self._of_others.applied(pod, now)
             elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
@@ -220,6 +222,8 @@ class Preempting:
         out = self._claims.clear(claim) if claim is not None else []
         if claim is not None and claim.evicts:
             self.vain_evictions.placed(workload.id, workload.namespace)
+        if self.vain_evictions.lost_pods:
+            self.vain_evictions.forgive(workload.id)
         self._forget(workload.id)
         return out
 
@@ -564,11 +568,12 @@ class Preempting:
     def _lose(self, uid: str, now: float) -> None:
         """Record that a pod is deleted, or about to be. If others were evicted for it, that was in vain.
 
-        Not once its claim ends: until then, its namespace would have pods evicted for further workloads.
+        Not once its claim ends: until then, its namespace would have pods evicted for further workloads. If its
+        workload gets a place all the same, this is taken back.
         """
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.evicts:
-            self.vain_evictions.in_vain(claim.namespace, now)
+            self.vain_evictions.lose_pod(claim.workload, claim.namespace, now)
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""

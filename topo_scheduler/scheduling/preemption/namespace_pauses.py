@@ -28,16 +28,26 @@ class NamespacePauses:
     def __contains__(self, namespace: str) -> bool:
         return namespace in self._namespaces
 
-    def failed(self, namespace: str, now: float) -> None:
-        """Record a failure, one for all within a pause."""
+    def failed(self, namespace: str, now: float) -> bool:
+        """Record a failure, one for all within a pause; return whether it counts."""
         recent = now - LONGEST_PAUSE_SECONDS
         self._namespaces = {name: known for name, known in self._namespaces.items() if known.until > recent}
         pause = self._namespaces.setdefault(namespace, Pause())
         if pause.times and now <= pause.until:
-            return  # of the same incident
+            return False  # of the same incident
         pause.times += 1
         repeated = pause.times - 1
         pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, LONGEST_PAUSE_SECONDS) if repeated else 0.0)
+        return True
+
+    def forgive(self, namespace: str) -> None:
+        """Take back a failure that counted, with its pause."""
+        pause = self._namespaces.get(namespace)
+        if pause is not None:
+            pause.times -= 1
+            pause.until = 0.0
+            if not pause.times:
+                del self._namespaces[namespace]
 
     def succeeded(self, namespace: str) -> None:
         """Forget the failures of a namespace."""

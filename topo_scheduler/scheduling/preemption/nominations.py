@@ -6,6 +6,8 @@ On that node they count for all workloads of equal or lower priority.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
@@ -16,6 +18,8 @@ from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Am
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
+
+EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,12 @@ class Nominations:
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
 
-    def have_room(self, uids: Iterable[str]) -> bool:
+    def have_room(self, uids: Iterable[str], without: Mapping[str, Mapping[int, int]] = EMPTY) -> bool:
         """Return whether the nodes of nominated pods have room for all of them now, and their devices are not in use.
 
         Args:
             uids: the pods. Their nominations must not be charged. Those that are not nominated any more do not count.
+            without: amounts by node and column that count as free.
         """
         nodes, inventory = self._world.nodes, self._world.inventory
         wanted: dict[int, Counter[int]] = defaultdict(Counter)
@@ -115,7 +120,9 @@ class Nominations:
             devices.update(*map(inventory.devices_of_allocation, nomination.devices))
         used = inventory.use_of(devices)
         return not (used.whole or used.shares) and all(
-            int(nodes.allocatable[row, column] - nodes.requested[row, column]) >= amount
+            int(nodes.allocatable[row, column] - nodes.requested[row, column])
+            + without.get(nodes.names[row], EMPTY).get(column, 0)
+            >= amount
             for row, amounts in wanted.items()
             for column, amount in amounts.items()
         )

@@ -23,6 +23,8 @@ class VainEvictions:
         self._unbound: dict[str, str] = {}
         """Namespaces of such workloads, by id."""
         self._pauses = NamespacePauses()
+        self.lost_pods: dict[str, str] = {}
+        """Namespaces of workloads that lost a pod after others were evicted for them, by id."""
 
     def __bool__(self) -> bool:
         """Return whether a workload with such a place is not bound yet."""
@@ -38,9 +40,21 @@ class VainEvictions:
 
     def lost(self, id_: str, now: float) -> None:
         """Record that a workload with a place was deleted, or can't be bound."""
+        self.lost_pods.pop(id_, None)
         namespace = self._unbound.pop(id_, None)
         if namespace is not None:
             self.in_vain(namespace, now)
+
+    def lose_pod(self, id_: str, namespace: str, now: float) -> None:
+        """Record that a workload lost a pod for which others were evicted: that was in vain unless it is placed."""
+        if self._pauses.failed(namespace, now):
+            self.lost_pods[id_] = namespace
+
+    def forgive(self, id_: str) -> None:
+        """Record that a workload is placed: if it had lost a pod, another took the room of that pod."""
+        namespace = self.lost_pods.pop(id_, None)
+        if namespace is not None:
+            self._pauses.forgive(namespace)
 
     def in_vain(self, namespace: str, now: float) -> None:
         """Record that pods were evicted in vain for a workload of a namespace."""

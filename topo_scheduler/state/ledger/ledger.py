@@ -156,7 +156,8 @@ class Ledger:
     def reduce_profiles(self) -> None:
         """Replace the profiles of pods that lost their room in memory."""
         for uid, profile in self.profiles.take_lost():
-            entry = self._entries[uid]
+            if (entry := self._entries.get(uid)) is None:
+                continue
             self._charge_namespace(entry, -1)
             entry.profile = profile
             self._charge_namespace(entry, 1)

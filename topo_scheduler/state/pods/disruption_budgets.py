@@ -149,7 +149,9 @@ class Budgets:
     def protect_lost(self) -> None:
         """Let the budgets that lost their room in memory protect all pods of their namespaces."""
         for namespace, name in self._memory.take_lost():
-            self._by_namespace[namespace].put(DisruptionLimit(namespace, str(name), EVERYTHING, 0))
+            budgets = self._by_namespace.get(namespace)
+            if budgets is not None and name in budgets.guards:
+                budgets.put(DisruptionLimit(namespace, str(name), EVERYTHING, 0))
 
     def drop(self, namespace: str, name: str) -> None:
         """Remove a budget."""

@@ -85,6 +85,8 @@ class KeptClasses:
 
     def _forget(self, namespace: str, cls: PodClass) -> None:
         """Forget the requests of all members of a class."""
+        if cls not in self._classes.get(namespace, {}):
+            return
         for uid, member in self._classes[namespace][cls].members.items():
             del self._class_of[uid]
             member.forget_request()

@@ -71,7 +71,7 @@ class KeptProfiles:
             assert isinstance(profile, Profile)
             self._warn(namespace)
             reduced = self._reduced(profile)
-            lost += [(uid, reduced) for uid in self._pods.pop(profile)]
+            lost += [(uid, reduced) for uid in self._pods.pop(profile, ())]
         return lost
 
     def take_warnings(self) -> list[str]:

@@ -348,8 +348,9 @@ class Groups:
         refused: list[GroupKey] = []
         for _, key in self._memory.take_lost():
             assert isinstance(key, GroupKey)
-            self._known[key] = _refused(self._known[key])
-            refused.append(key)
+            if (group := self._known.get(key)) is not None:
+                self._known[key] = _refused(group)
+                refused.append(key)
         return refused
 
     def serve(self, api: GroupApi, serving: Serving, asked_at: float) -> None:

@@ -140,8 +140,9 @@ class Storage:
     def _reduce_claims(self) -> None:
         """Remove the selectors of claims that lost their room in memory."""
         for key in self.kept_claims.take_lost():
-            self.claims[key] = without_selector(self.claims[key])
-            self._count_change(key)
+            if (claim := self.claims.get(key)) is not None:
+                self.claims[key] = without_selector(claim)
+                self._count_change(key)
 
     def drop(self, table: dict[Key, Stored], key: Key) -> None:
         """Remove an object."""
