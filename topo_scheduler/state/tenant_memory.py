@@ -46,13 +46,20 @@ class TenantMemory:
         if size < 0 or self._bytes <= self._limit:
             return
         self.overflowed = True
+        self._lose_newest(min(self._bytes_of, key=lambda name: (-self._bytes_of[name], name)))
+        if self._bytes <= self._limit:
+            return  # mostly, one object is enough
         largest_first = [(-taken, name) for name, taken in self._bytes_of.items()]
         heapq.heapify(largest_first)
         while self._bytes > self._limit:
             largest = largest_first[0][1]
-            lost_bytes = max(self._kinds, key=lambda kind: kind.bytes_of(largest)).lose_newest(largest)
-            self._add(largest, -lost_bytes)
+            self._lose_newest(largest)
             heapq.heapreplace(largest_first, (-self._bytes_of.get(largest, 0), largest))
+
+    def _lose_newest(self, namespace: str) -> None:
+        """Take its room from the newest object of a namespace, of the kind that takes most there."""
+        kind = max(self._kinds, key=lambda kind: kind.bytes_of(namespace))
+        self._add(namespace, -kind.lose_newest(namespace))
 
     def _add(self, namespace: str, size: int) -> None:
         self._bytes += size

@@ -447,7 +447,7 @@ class PreemptionClaims:
         return claim
 
     def was_bound(self, uid: str) -> None:
-        """Record that a pod has a node, whoever bound it: its later end says nothing about its claim."""
+        """Record that a pod has a node: its later end says nothing about its claim."""
         self._nominated_for.pop(uid, None)
 
     def pod_deleted(self, uid: str) -> None:
