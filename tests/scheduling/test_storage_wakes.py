@@ -8,6 +8,8 @@ from tests.scheduling.storage import LOCAL, StorageDriver, claim, using, volume,
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.queueing.storage_wakes import MAX_PAUSE_SECONDS, StorageWakes
 
+pytestmark = pytest.mark.unrecorded
+
 PODS = 100
 
 
