@@ -463,6 +463,7 @@ def test_large_pods_outside_beyond_their_budget_keep_a_reference_only_and_other_
     assert not outside._lines
 
 
+@pytest.mark.unrecorded
 def test_a_pod_of_which_only_the_reference_is_kept_is_read_from_the_api_server_in_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
