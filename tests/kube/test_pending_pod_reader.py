@@ -36,6 +36,15 @@ class _Scene:
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tasks.append(asyncio.create_task(work, name=name))
 
+    async def refused_once(self, w: World) -> str:
+        """Let the API server refuse the first read of a pod, and then no more; return the uid of the pod."""
+        uid = w.create_pod("pod").metadata.uid
+        rule = w.server.faults.add(Refuse(403))
+        await self.read(uid)
+        assert not self.came
+        w.server.faults.remove(rule)
+        return uid
+
     async def read(self, uid: str, name: str = "pod") -> None:
         self.wanted.add(uid)
         self.reader.read(PodRef("default", name, uid))
@@ -45,11 +54,8 @@ class _Scene:
 @virtual_time
 async def test_a_pod_is_read_again_until_the_api_server_answers() -> None:
     async with world() as w:
-        uid, scene = w.create_pod("pod").metadata.uid, _Scene(w)
-        rule = w.server.faults.add(Refuse(403))
-        await scene.read(uid)
-        assert not scene.came
-        w.server.faults.remove(rule)
+        scene = _Scene(w)
+        uid = await scene.refused_once(w)
         await asyncio.gather(*scene.tasks)
         assert [pod.metadata.uid for pod in scene.came] == [uid]
 
@@ -57,11 +63,8 @@ async def test_a_pod_is_read_again_until_the_api_server_answers() -> None:
 @virtual_time
 async def test_a_pod_that_the_watch_reported_meanwhile_is_not_passed_on() -> None:
     async with world() as w:
-        uid, scene = w.create_pod("pod").metadata.uid, _Scene(w)
-        rule = w.server.faults.add(Refuse(403))
-        await scene.read(uid)
-        scene.wanted.discard(uid)
-        w.server.faults.remove(rule)
+        scene = _Scene(w)
+        scene.wanted.discard(await scene.refused_once(w))
         await asyncio.gather(*scene.tasks)
         assert not scene.came
 

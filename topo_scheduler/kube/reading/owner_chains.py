@@ -35,6 +35,11 @@ class ChainLink:
     """Why it runs no pods, by its own object, if that was read; its watch does not report it."""
 
     @property
+    def reference(self) -> OwnerReference:
+        """The reference that objects below it have."""
+        return OwnerReference(self.api_version, self.kind, self.name, self.uid)
+
+    @property
     def stopped(self) -> str:
         """Why its controller deletes the pods below it although the owner stays; empty where it does not."""
         return _stopped(self.job) if self.job is not None else self.halted

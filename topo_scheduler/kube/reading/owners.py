@@ -376,8 +376,7 @@ class OwnerDirectory:
         """Keep watched owners that lost their room as fetched ones if pods need them: their changes still count."""
         for owner in self._watched.take_lost():
             if self._needed(owner.uid):
-                reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
-                self._fetched.put(owner.namespace, reference, owner, self._clock())
+                self._fetched.put(owner.namespace, owner.reference, owner, self._clock())
 
     def _deleted(self, resource: Resource[Any], references: Sequence[Deleted]) -> None:
         now = self._clock()
@@ -394,9 +393,8 @@ class OwnerDirectory:
                 above.asked = -inf  # the deletion below may follow from its deletion
                 self._outdated.set()
             if self._needed(owner.uid):
-                reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
-                answer = Absent(f"{described(reference)} was deleted", gone=True)
-                self._fetched.put(owner.namespace, reference, answer, now)
+                answer = Absent(f"{described(owner.reference)} was deleted", gone=True)
+                self._fetched.put(owner.namespace, owner.reference, answer, now)
                 self._on_change(owner.uid)
 
 

@@ -1,11 +1,10 @@
 """Classes of bound members as they are kept: affinity and preferences take up to a quarter of a megabyte a pod.
 
-Only plans that move a bound pod read its class. If it is unknown, as after a restart, they
-read the pod again. So the large classes of a namespace have a budget, and beyond it the oldest are forgotten.
+Only plans that move a bound pod read its class. If it is unknown, as after a restart, they read the pod again. So the
+large classes of a namespace have a budget, and beyond it the oldest are forgotten.
 """
 
 import pickle
-from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.state.pods.classes import PodClass
@@ -20,20 +19,13 @@ _MEMORY_RATIO: Final = 12
 """Memory of a class for each byte of its serialised form: measured with affinity terms, and rounded up."""
 
 
-@dataclass(slots=True)
-class _KeptClass:
-    """A large class, and the bound members that have it, by uid."""
-
-    members: dict[str, Member] = field(default_factory=dict)
-
-
 class KeptClasses:
     """The large classes of bound members, by namespace."""
 
     def __init__(self, memory: TenantMemory | None = None) -> None:
         self._memory = (memory or TenantMemory(MAX_TENANT_BYTES)).kind(MAX_CLASS_BYTES_OF_NAMESPACE)
-        self._classes: dict[str, dict[PodClass, _KeptClass]] = {}
-        """By namespace; the class of which a member was bound last comes last."""
+        self._classes: dict[str, dict[PodClass, dict[str, Member]]] = {}
+        """The bound members that have each class, by namespace, class and uid; the class bound last comes last."""
         self._class_of: dict[str, tuple[str, PodClass]] = {}
         """Namespace and class by uid."""
 
@@ -50,9 +42,9 @@ class KeptClasses:
         if (known := self._class_of.pop(uid, None)) is None:
             return
         namespace, cls = known
-        kept = self._classes[namespace][cls]
-        del kept.members[uid]
-        if not kept.members:
+        members = self._classes[namespace][cls]
+        del members[uid]
+        if not members:
             self._drop(namespace, cls)
 
     def _put(self, member: Member, *, forced: bool) -> None:
@@ -62,19 +54,19 @@ class KeptClasses:
             return
         namespace, cls = member.namespace, member.cls
         classes = self._classes.get(namespace, {})
-        kept = classes.pop(cls, None)
-        if kept is None:
+        members = classes.pop(cls, None)
+        if members is None:
             while not (has_room := self._memory.put(namespace, cls, size)) and classes:
                 self._forget(namespace, next(iter(classes)))
             self.forget_lost()
             if not forced and not has_room:
                 member.forget_request()
                 return
-            kept = _KeptClass()
+            members = {}
         else:
-            member.cls = cls = next(iter(kept.members.values())).cls  # one object for all
-        self._classes.setdefault(namespace, classes)[cls] = kept
-        kept.members[member.uid] = member
+            member.cls = cls = next(iter(members.values())).cls  # one object for all
+        self._classes.setdefault(namespace, classes)[cls] = members
+        members[member.uid] = member
         self._class_of[member.uid] = namespace, cls
 
     def forget_lost(self) -> None:
@@ -87,7 +79,7 @@ class KeptClasses:
         """Forget the requests of all members of a class."""
         if cls not in self._classes.get(namespace, {}):
             return
-        for uid, member in self._classes[namespace][cls].members.items():
+        for uid, member in self._classes[namespace][cls].items():
             del self._class_of[uid]
             member.forget_request()
         self._drop(namespace, cls)
