@@ -8,6 +8,7 @@ from tests.helpers import make_pod
 from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.instructions import BindOutcome
 
 NODES = [f"s1-l1-{number}" for number in range(1, 5)]
 
@@ -152,3 +153,52 @@ def test_room_that_another_namespace_takes_beside_a_small_pod_of_its_own_is_no_r
         d.step(61)
         d.delete(other, small)
     assert not d.engine.preempting.vain_evictions.until("honest")
+
+
+def test_gangs_that_come_at_once_evict_one_after_another_once_two_evicted_in_vain() -> None:
+    d = fabric_driver({"s1/l1": 20})
+    running = {number: run_pod(d, f"low-{number}", f"s1-l1-{number}") for number in range(1, 21)}
+    for number in range(2):
+        pods = hostile_gang(f"g{number}")
+        d.apply(*pods)
+        d.step(1)
+        d.delete(*pods)
+        d.step(1)
+    evicted = len(d.preempted())
+    assert evicted <= 8
+    d.step(20)
+    gangs = [hostile_gang(f"more-{number}") for number in range(3)]
+    d.apply(*(pod for pods in gangs for pod in pods))
+    for _ in range(4):
+        d.step(1)
+    assert len(d.preempted()) - evicted == 4, "for one of the three"
+    waiting = [text for pods in gangs for text in d.told(pods[0]) if "one workload of this namespace at a time" in text]
+    assert waiting
+    while any(pod.metadata.name in d.preempted() for pod in running.values()):
+        going = [number for number, pod in running.items() if pod.metadata.name in d.preempted()]
+        d.evict(*(running.pop(number) for number in going))
+        for _ in range(6):
+            d.settle(1)
+    assert [len(d.where(*pods)) for pods in gangs] == [4, 4, 4], "each when the one before is bound"
+
+
+def test_a_place_that_was_lost_again_keeps_no_gang_from_evicting() -> None:
+    d = fabric_driver({"s1/l1": 8})
+    running = [run_pod(d, f"low-{number}", f"s1-l1-{number}") for number in range(1, 9)]
+    for _ in range(2):
+        d.step(1)
+        d.engine.preempting.vain_evictions.in_vain("hostile", d.now)
+    d.step(20)
+    pods = hostile_gang("g")
+    d.apply(*pods)
+    d.step(1)
+    evicted = [pod for pod in running if pod.metadata.name in d.preempted()]
+    d.evict(*evicted)
+    d.step(1)
+    for bind in d.binds():
+        d.answer(bind.pod.uid, BindOutcome.REJECTED, "a webhook refuses it")
+    for low in evicted:  # meanwhile another tenant takes the room
+        run_pod(d, f"other-{low.metadata.name}", low.spec.node_name, priority=100)
+    for _ in range(4):
+        d.settle(1)
+    assert sorted(d.preempted()) == [f"low-{number}" for number in range(1, 9)]

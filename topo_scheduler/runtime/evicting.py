@@ -329,7 +329,8 @@ class Evictions:
         self._metrics.preempted.labels(result.outcome.value).inc()
         if _OUTCOMES[result.outcome] in _STAYS:
             _log_refusal("its eviction", pod, result)
-        log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
+        else:
+            log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
         if result.outcome is EvictionStatus.EVICTED:
             # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
             # overwrite it with its own.

@@ -112,6 +112,10 @@ class PreemptionClaims:
         """Return the claim of a workload."""
         return self._claims.get(id_)
 
+    def evicts_for(self, namespace: str) -> bool:
+        """Return whether pods are evicted for a workload of a namespace that has no place yet."""
+        return any(claim.evicts and claim.namespace == namespace for claim in self._claims.values())
+
     def expired(self, now: float) -> list[PreemptionClaim]:
         """Return the claims that have expired."""
         return [claim for claim in self._claims.values() if not self.goes_on(claim, now)]

@@ -35,7 +35,7 @@ from topo_scheduler.scheduling.preemption.nominations_of_others import Nominatio
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
 from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
-from topo_scheduler.scheduling.preemption.vain_evictions import PAUSED, VainEvictions
+from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, TURN_SECONDS, VainEvictions
 from topo_scheduler.scheduling.preemption.vain_searches import VainSearch, VainSearches
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
@@ -44,7 +44,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.pods.disruption_budgets import Budgets
-from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -285,6 +285,10 @@ class Preempting:
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = until
             return out, f"{PAUSED}."
+        if self._awaits_another(workload.namespace, now):
+            self._turns.leave(workload.id)
+            self._turns.again[workload.id] = now + TURN_SECONDS
+            return out, f"{ONE_AT_A_TIME}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
@@ -594,6 +598,18 @@ class Preempting:
         """Return whether a pod has a lower priority, and this workload preempts at all."""
         lowest = self._lowest
         return lowest is not None and lowest < workload.priority and all(member.preempts for member in members)
+
+    def _awaits_another(self, namespace: str, now: float) -> bool:
+        """Return whether pods are evicted for another workload of a namespace that evicted in vain before.
+
+        Otherwise its users could create many at once, and each would have pods evicted before the first one fails.
+        """
+        vain = self.vain_evictions
+        if not vain.is_doubted(namespace, now):
+            return False
+        placed = (self._workloads.get(id_) for id_ in vain.unbound(namespace))
+        members = (member for workload in placed if workload is not None for member in workload.members.values())
+        return self._claims.evicts_for(namespace) or any(member.stage is Stage.ASSUMED for member in members)
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
         if not self.budgets.known or not self._could(workload, members):

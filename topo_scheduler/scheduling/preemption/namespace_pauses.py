@@ -58,6 +58,11 @@ class NamespacePauses:
         pause = self._namespaces.get(namespace)
         return pause.until if pause is not None else 0.0
 
+    def has_failed_twice(self, namespace: str, now: float) -> bool:
+        """Return whether a namespace has failed more than once lately."""
+        pause = self._namespaces.get(namespace)
+        return pause is not None and pause.times > 1 and pause.until > now - LONGEST_PAUSE_SECONDS
+
     def items(self) -> Iterable[tuple[str, Pause]]:
         """Return the namespaces with failures, and their pauses."""
         return self._namespaces.items()

@@ -6,6 +6,7 @@ happens again evicts no pods for a while: otherwise its users could evict all po
 without using their room.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from topo_scheduler.scheduling.preemption.namespace_pauses import NamespacePauses
@@ -14,6 +15,12 @@ PAUSED: Final = (
     "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
     " before they were bound or did not use the room, or their volumes or resource claims failed"
 )
+ONE_AT_A_TIME: Final = (
+    "The scheduler evicts pods for one workload of this namespace at a time, and does so for another now, as it did so"
+    " in vain before"
+)
+TURN_SECONDS: Final = 5.0
+"""Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
 
 
 class VainEvictions:
@@ -59,6 +66,14 @@ class VainEvictions:
     def in_vain(self, namespace: str, now: float) -> None:
         """Record that pods were evicted in vain for a workload of a namespace."""
         self._pauses.failed(namespace, now)
+
+    def is_doubted(self, namespace: str, now: float) -> bool:
+        """Return whether evictions for a namespace were in vain more than once lately."""
+        return self._pauses.has_failed_twice(namespace, now)
+
+    def unbound(self, namespace: str) -> Iterable[str]:
+        """Return the workloads of a namespace that got a place for which pods were evicted, until they are bound."""
+        return (id_ for id_, own in self._unbound.items() if own == namespace)
 
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""
