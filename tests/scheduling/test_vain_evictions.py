@@ -138,26 +138,39 @@ def test_pods_whose_room_others_take_are_no_reason() -> None:
         d.step(61)
         assert low.metadata.name in d.preempted(), "after the pause of the pod itself"
         d.evict(low)
-        other = run_pod(d, f"other-{number}", NODE, gpus=1, priority=100)
+        other = run_pod(d, f"other-{number}", NODE, gpus=4, priority=100)
         d.step(61)
         d.delete(other)
 
 
 @pytest.mark.unrecorded
-def test_pods_that_lose_their_volume_claims_have_few_others_evicted() -> None:
+@pytest.mark.parametrize("edits", [False, True])
+def test_pods_that_lose_their_volume_claims_have_few_others_evicted(edits: bool) -> None:
+    """Also as members of a gang that runs, whatever happens to its other members meanwhile."""
     d = StorageDriver(zoned("a"))
     d.engine.budgets_known()
+    member = {"topology.scheduler/gang-name": "g", "topology.scheduler/gang-size": "2"}
+    running = [make_pod(f"running-{number}", gpus=0, cpu="1m", annotations=member, priority=10) for number in range(2)]
+    d.apply(*running)
+    d.settle()
     d.tell(claim("data", DELAYED))
     pod = using("data", gpus=8)
     pod.spec.priority = 10
+    pod.metadata.annotations |= member
     low, evictions = run_pod(d, "low-0", "n1"), 0
     d.apply(pod)
-    for _ in range(60):
+    for second in range(60):
         d.step(1)
+        if edits:
+            running[0].metadata.annotations["edited"] = str(second)
+            d.apply(running[0])
         if low.metadata.name in d.preempted():
             evictions += 1
             d.evict(low)
             d.step(0.5)
+            if edits:
+                running[0].metadata.annotations["edited"] = f"{second}, once more"
+                d.apply(running[0])
             d.carry_out(pod)
             d.step()
             d.storage.drop(d.storage.claims, ("default", "data"))

@@ -149,7 +149,7 @@ def test_room_that_another_namespace_takes_beside_a_small_pod_of_its_own_is_no_r
         small = make_pod(f"small-{number}", namespace="honest", cpu="1", node=NODES[0], priority=100, phase="Running")
         d.apply(small)
         d.evict(low)
-        other = run_pod(d, f"other-{number}", NODES[0], gpus=1, priority=100)
+        other = run_pod(d, f"other-{number}", NODES[0], gpus=4, priority=100)
         d.step(61)
         d.delete(other, small)
     assert not d.engine.preempting.vain_evictions.until("honest")
@@ -202,3 +202,71 @@ def test_a_place_that_was_lost_again_keeps_no_gang_from_evicting() -> None:
     for _ in range(4):
         d.settle(1)
     assert sorted(d.preempted()) == [f"low-{number}" for number in range(1, 9)]
+
+
+def rounds_that_evict(d: Driver, scene: Callable[[Driver, int, list[Pod]], None], rounds: int = 12) -> int:
+    """In each round a gang has the pods on all nodes evicted; return how often it did."""
+    evicting = 0
+    for number in range(rounds):
+        for node in NODES:
+            run_pod(d, f"low-{number}-{node}", node)
+        pods = hostile_gang(f"g{number}")
+        d.forget()
+        d.apply(*pods)
+        d.step(1)
+        evicting += bool(d.preempted())
+        scene(d, number, pods)
+        d.delete(*d.pods.values())
+        d.step(1)
+    return evicting
+
+
+def another_namespace_takes_a_crumb(d: Driver, number: int, pods: list[Pod]) -> None:
+    crumb = make_pod(f"crumb-{number}", namespace="accomplice", gpus=1, node=NODES[0], priority=10, phase="Running")
+    d.apply(crumb)
+    d.evict(*(pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()))
+    d.step(1)
+    d.delete(*pods)
+
+
+def tiny_pods_come_in_their_place(d: Driver, number: int, pods: list[Pod]) -> None:
+    said = {"gang-name": f"g{number}", "gang-size": "4"}
+    tiny = [
+        make_pod(f"tiny-{number}-{k}", cpu="1m", namespace="hostile", priority=10, annotations=said) for k in range(4)
+    ]
+    d.delete(*pods[1:])
+    d.apply(*tiny)
+    d.delete(pods[0])
+    d.settle(0.5)
+    assert not d.preempted() or len(d.where(*tiny)) == 4
+    d.evict(*(pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()))
+    for _ in range(3):
+        d.step(1)
+
+
+@pytest.mark.parametrize("scene", [another_namespace_takes_a_crumb, tiny_pods_come_in_their_place])
+def test_what_looks_as_if_others_used_the_room_is_no_excuse(
+    scene: Callable[[Driver, int, list[Pod]], None],
+) -> None:
+    assert 2 <= rounds_that_evict(fabric_driver({"s1/l1": 4}), scene) <= 4
+
+
+def test_a_victim_of_its_own_namespace_that_does_not_end_is_no_excuse() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    evictions = 0
+    for number in range(8):
+        running = [run_pod(d, f"low-{number}-{node}", node) for node in NODES[:-1]]
+        own = make_pod(f"own-{number}", namespace="hostile", gpus=8, node=NODES[-1], phase="Running")
+        pods = hostile_gang(f"g{number}")
+        d.forget()
+        d.apply(own, *pods)
+        d.step(1)
+        if d.preempted():
+            evictions += 1
+            d.evict(own, vanish=False)  # a finalizer keeps it
+            d.evict(*running)
+        for _ in range(70):
+            d.step(1)
+        d.delete(*d.pods.values())
+        d.step(1)
+    assert 2 <= evictions <= 4

@@ -426,18 +426,25 @@ class PreemptionClaims:
         self._drop(id_)
         self._patience.pop(id_, None)
 
-    def is_unused(self, claim: PreemptionClaim) -> bool:
-        """Return whether the room of a claim is there, or would be without pods of its namespace that came since.
+    def is_in_vain(self, claim: PreemptionClaim) -> bool:
+        """Return whether a claim that ends without a place fails because of its own namespace.
 
-        Then its workload was edited, lost pods, or is kept away. All of that is up to its users.
+        That is so if a victim of that namespace did not end. Or most of the room is there, or would be without pods of
+        the namespace that came since: then the workload was edited, lost pods, or is kept away. If others have taken
+        little of the room, it is still in vain for those that were evicted.
         """
-        if self.is_waiting(claim):
+        if not claim.evicts:
+            return False
+        namespace_of = self._world.ledger.namespace_of
+        if victims := self.awaited(claim):
+            return any(namespace_of(uid) == claim.namespace for uid in victims)
+        if self._allocated(claim):
             return False
         taken: dict[str, Counter[int]] = defaultdict(Counter)
         for uid in self._own_pods(claim):
             if uid not in claim.own_pods and (entry := self._world.ledger.get(uid)) is not None:
                 taken[entry.node].update(dict(entry.amounts))
-        return self._nominations.have_room(claim.nodes, taken)
+        return self._nominations.is_mostly_free(claim.nodes, taken)
 
     def lose(self, uid: str, now: float) -> PreemptionClaim | None:
         """Record that a pod is deleted, or about to be: the claim that promised it room ends soon.

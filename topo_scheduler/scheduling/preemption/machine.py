@@ -42,6 +42,7 @@ from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.pods.disruption_budgets import Budgets
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
@@ -143,15 +144,15 @@ class Preempting:
         for pod in pods:
             uid = pod.metadata.uid
             if pod.spec.node_name and self.vain_evictions and (membership := self._workloads.of_pod(uid)) is not None:
-                self.vain_evictions.bound(membership[0].id)
+                self.vain_evictions.bound(membership[0].id, uid)
             if not pod.status.nominated_node_name and self.nominations.get(uid) is None:
                 continue
             ours = pod.spec.scheduler_name == self._scheduler_name
             if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
-                self.nominations.drop(uid)
                 in_vain = not pod.spec.node_name
                 if in_vain:
                     self._lose(uid, now)
+                self.nominations.drop(uid)
                 self._of_others.ended(uid, now, in_vain=in_vain)
                 self._adopted.ended(uid, now, in_vain=in_vain)
                 self._claims.handled.discard(uid)
@@ -168,10 +169,10 @@ class Preempting:
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
+        self._lose(uid, now)
         self.nominations.drop(uid)
         self._of_others.ended(uid, now, in_vain=True)
         self._adopted.ended(uid, now, in_vain=True)
-        self._lose(uid, now)
         self._claims.pod_deleted(uid)
 
     def deleted(self, id_: str, now: float) -> None:
@@ -221,9 +222,11 @@ class Preempting:
         claim = self._claims.get(workload.id)
         out = self._claims.clear(claim) if claim is not None else []
         if claim is not None and claim.evicts:
-            self.vain_evictions.placed(workload.id, workload.namespace)
+            self.vain_evictions.placed(workload.id, workload.namespace, seated)
         if self.vain_evictions.lost_pods:
-            self.vain_evictions.forgive(workload.id)
+            members = (workload.members.get(uid) for uid in seated)
+            amounts = _sum_of(member.cls.amounts for member in members if member is not None)
+            self.vain_evictions.forgive(workload.id, amounts)
         self._forget(workload.id)
         return out
 
@@ -268,9 +271,9 @@ class Preempting:
         elif claim is not None:
             if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
                 return out, ""
-            unused = self._claims.is_unused(claim)
+            in_vain = self._claims.is_in_vain(claim) or (claim.evicts and not decision.room_helps)
             out += self._claims.end(claim, now)
-            if claim.evicts and (unused or not decision.room_helps):
+            if in_vain:
                 self.vain_evictions.in_vain(workload.namespace, now)
             self.count_for(workload)
         self._turns.again.pop(workload.id, None)
@@ -542,7 +545,7 @@ class Preempting:
             if not names and self._claims.give_up_devices(claim):
                 stands = self._claims.deallocation_stands_still
                 out += self._claims.tell(claim, NOT_DEALLOCATED if stands else ONLY_SOME_DEALLOCATED)
-            elif claim.evicts and self._claims.is_unused(claim):
+            if self._claims.is_in_vain(claim):
                 self.vain_evictions.in_vain(claim.namespace, now)
             if names:
                 workload = self._workloads.get(claim.workload)
@@ -577,7 +580,9 @@ class Preempting:
         """
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.evicts:
-            self.vain_evictions.lose_pod(claim.workload, claim.namespace, now)
+            nominated = (self.nominations.get(pod) for pod in claim.nodes)
+            amounts = _sum_of(nomination.amounts for nomination in nominated if nomination is not None)
+            self.vain_evictions.lose_pod(claim.workload, claim.namespace, amounts, now)
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""
@@ -696,6 +701,13 @@ class Preempting:
             closed,
             waiting=True,
         )
+
+
+def _sum_of(all_amounts: Iterable[Amounts]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for amounts in all_amounts:
+        total.update(dict(amounts))
+    return total
 
 
 def _pods_text(names: Sequence[str], reader: str) -> str:

@@ -99,33 +99,38 @@ class Nominations:
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
 
-    def have_room(self, uids: Iterable[str], without: Mapping[str, Mapping[int, int]] = EMPTY) -> bool:
-        """Return whether the nodes of nominated pods have room for all of them now, and their devices are not in use.
+    def is_mostly_free(self, uids: Iterable[str], without: Mapping[str, Mapping[int, int]] = EMPTY) -> bool:
+        """Return whether more than half of the room of nominated pods is free now, and more than half of their devices.
+
+        On each node, the scarcest resource counts. A node that takes no pods has no room.
 
         Args:
             uids: the pods. Their nominations must not be charged. Those that are not nominated any more do not count.
             without: amounts by node and column that count as free.
         """
         nodes, inventory = self._world.nodes, self._world.inventory
-        wanted: dict[int, Counter[int]] = defaultdict(Counter)
+        wanted: dict[str, Counter[int]] = defaultdict(Counter)
         devices: set[DeviceId] = set()
         for uid in uids:
-            nomination = self._by_uid.get(uid)
-            if nomination is None:
-                continue
-            row = nodes.row_of.get(nomination.node)
-            if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
-                return False
-            wanted[row].update(dict(nomination.amounts))
-            devices.update(*map(inventory.devices_of_allocation, nomination.devices))
+            if (nomination := self._by_uid.get(uid)) is not None:
+                wanted[nomination.node].update(dict(nomination.amounts))
+                devices.update(*map(inventory.devices_of_allocation, nomination.devices))
         used = inventory.use_of(devices)
-        return not (used.whole or used.shares) and all(
-            int(nodes.allocatable[row, column] - nodes.requested[row, column])
-            + without.get(nodes.names[row], EMPTY).get(column, 0)
-            >= amount
-            for row, amounts in wanted.items()
-            for column, amount in amounts.items()
-        )
+        if 2 * (len(used.whole) + len(used.shares)) > len(devices):
+            return False
+        taken_permille = 0
+        for node, amounts in wanted.items():
+            row = nodes.row_of.get(node)
+            if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
+                taken_permille += 1000
+                continue
+            own = without.get(node, EMPTY)
+            missing = 0
+            for column, amount in amounts.items():
+                free = int(nodes.allocatable[row, column] - nodes.requested[row, column]) + own.get(column, 0)
+                missing = max(missing, 1000 * (amount - free) // max(amount, 1))
+            taken_permille += min(missing, 1000)
+        return 2 * taken_permille < 1000 * len(wanted)
 
     def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
         """Charge the nominations that count for a workload, and no others.

@@ -6,7 +6,8 @@ happens again evicts no pods for a while: otherwise its users could evict all po
 without using their room.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.scheduling.preemption.namespace_pauses import NamespacePauses
@@ -23,45 +24,72 @@ TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
 
 
+@dataclass(slots=True)
+class _Unbound:
+    """A workload with a place that others were evicted for: which of its ``seats`` pods are not bound yet, by uid."""
+
+    namespace: str
+    pods: set[str]
+    seats: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LostPod:
+    """A workload that lost a pod after others were evicted for it, and the ``amounts`` of that room by column."""
+
+    namespace: str
+    amounts: Mapping[int, int]
+
+
 class VainEvictions:
     """Workloads with a place that others were evicted for, until they are bound; and namespaces that pause."""
 
     def __init__(self) -> None:
-        self._unbound: dict[str, str] = {}
-        """Namespaces of such workloads, by id."""
+        self._unbound: dict[str, _Unbound] = {}
+        """Such workloads by id."""
         self._pauses = NamespacePauses()
-        self.lost_pods: dict[str, str] = {}
-        """Namespaces of workloads that lost a pod after others were evicted for them, by id."""
+        self.lost_pods: dict[str, _LostPod] = {}
+        """Workloads that lost a pod, by id: their failure is taken back if they are placed."""
 
     def __bool__(self) -> bool:
         """Return whether a workload with such a place is not bound yet."""
         return bool(self._unbound)
 
-    def placed(self, id_: str, namespace: str) -> None:
-        """Record that a workload, for which pods were evicted, has a place."""
-        self._unbound[id_] = namespace
+    def placed(self, id_: str, namespace: str, uids: Collection[str]) -> None:
+        """Record that pods of a workload, for which others were evicted, have a place."""
+        self._unbound[id_] = _Unbound(namespace, set(uids), len(uids))
 
-    def bound(self, id_: str) -> None:
+    def bound(self, id_: str, uid: str) -> None:
         """Record that a pod of a workload is bound."""
-        self._unbound.pop(id_, None)
+        unbound = self._unbound.get(id_)
+        if unbound is not None:
+            unbound.pods.discard(uid)
+            if not unbound.pods:
+                del self._unbound[id_]
 
     def lost(self, id_: str, now: float) -> None:
-        """Record that a workload with a place was deleted, or can't be bound."""
+        """Record that a workload with a place was deleted, or can't be bound: in vain unless half of it is bound."""
         self.lost_pods.pop(id_, None)
-        namespace = self._unbound.pop(id_, None)
-        if namespace is not None:
-            self.in_vain(namespace, now)
+        unbound = self._unbound.pop(id_, None)
+        if unbound is not None and 2 * len(unbound.pods) > unbound.seats:
+            self.in_vain(unbound.namespace, now)
 
-    def lose_pod(self, id_: str, namespace: str, now: float) -> None:
-        """Record that a workload lost a pod for which others were evicted: that was in vain unless it is placed."""
+    def lose_pod(self, id_: str, namespace: str, amounts: Mapping[int, int], now: float) -> None:
+        """Record that a workload lost a pod for which others were evicted: that was in vain unless it is placed.
+
+        ``amounts``: of the room for all its pods, by resource column.
+        """
         if self._pauses.failed(namespace, now):
-            self.lost_pods[id_] = namespace
+            self.lost_pods[id_] = _LostPod(namespace, amounts)
 
-    def forgive(self, id_: str) -> None:
-        """Record that a workload is placed: if it had lost a pod, another took the room of that pod."""
-        namespace = self.lost_pods.pop(id_, None)
-        if namespace is not None:
-            self._pauses.forgive(namespace)
+    def forgive(self, id_: str, amounts: Mapping[int, int]) -> None:
+        """Record that a workload is placed: if it had lost a pod, another took the room of that pod.
+
+        ``amounts``: of its place. It counts only if that is at least half of the room for which others were evicted.
+        """
+        lost = self.lost_pods.pop(id_, None)
+        if lost is not None and all(2 * amounts.get(column, 0) >= amount for column, amount in lost.amounts.items()):
+            self._pauses.forgive(lost.namespace)
 
     def in_vain(self, namespace: str, now: float) -> None:
         """Record that pods were evicted in vain for a workload of a namespace."""
@@ -73,7 +101,7 @@ class VainEvictions:
 
     def unbound(self, namespace: str) -> Iterable[str]:
         """Return the workloads of a namespace that got a place for which pods were evicted, until they are bound."""
-        return (id_ for id_, own in self._unbound.items() if own == namespace)
+        return (id_ for id_, unbound in self._unbound.items() if unbound.namespace == namespace)
 
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""
