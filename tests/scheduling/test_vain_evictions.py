@@ -11,6 +11,7 @@ from tests.scheduling.running_pods import run_pod, urgent_pod
 from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import BindOutcome
 
 NODE = "s1-l1-1"
 
@@ -141,6 +142,51 @@ def test_pods_whose_room_others_take_are_no_reason() -> None:
         other = run_pod(d, f"other-{number}", NODE, gpus=4, priority=100)
         d.step(61)
         d.delete(other)
+
+
+WHY = "a policy denies it"
+
+
+def refused_pods(d: Driver, pods: list[Pod], seconds: int, *, dry_runs_too: bool) -> tuple[int, list[str]]:
+    """Victims come again as often as they are evicted, and no pod is bound; return the evictions and what pods say."""
+    d.answers_trials = False
+    low, evictions, texts = victim(d, 0), 0, list[str]()
+    d.apply(*pods)
+    for _ in range(seconds):
+        d.step(1)
+        for uid in list(d.tried):
+            d.rehearsed(uid, BindOutcome.REJECTED if dry_runs_too else BindOutcome.BOUND, WHY)
+        for uid in list(d.flight):
+            d.answer(uid, BindOutcome.REJECTED, WHY)
+        if low.metadata.name in d.preempted():
+            evictions += 1
+            d.evict(low)
+            d.step(0.1)
+            texts += [text for pod in pods for text in d.told(pod)]
+            for uid in list(d.tried):
+                d.rehearsed(uid, BindOutcome.REJECTED if dry_runs_too else BindOutcome.BOUND, WHY)
+            for uid in list(d.flight):
+                d.answer(uid, BindOutcome.REJECTED, WHY)
+            low = victim(d, evictions)
+        texts += [text for pod in pods for text in d.told(pod)]
+        d.forget()
+    return evictions, texts
+
+
+@pytest.mark.parametrize("dry_runs_too", [False, True])
+def test_a_pod_whose_binds_are_refused_has_others_evicted_twice(dry_runs_too: bool) -> None:
+    evictions, texts = refused_pods(fabric_driver({"s1/l1": 1}), [hostile(0)], 400, dry_runs_too=dry_runs_too)
+    assert evictions == 2
+    assert any("evicts no pod to make room, as the API server refused" in text and WHY in text for text in texts)
+
+
+@pytest.mark.parametrize("dry_runs_too", [False, True])
+def test_pods_of_many_kinds_whose_binds_are_refused_have_few_others_evicted(dry_runs_too: bool) -> None:
+    pods = [hostile(number) for number in range(12)]
+    for number, pod in enumerate(pods):
+        pod.spec.containers[0].resources.requests["cpu"] = f"{number + 1}m"
+    evictions, _ = refused_pods(fabric_driver({"s1/l1": 1}), pods, 60, dry_runs_too=dry_runs_too)
+    assert 2 <= evictions <= 4, "after 0, 0, 10 and 30 seconds"
 
 
 @pytest.mark.unrecorded

@@ -196,7 +196,7 @@ def test_a_place_that_was_lost_again_keeps_no_gang_from_evicting() -> None:
     d.evict(*evicted)
     d.step(1)
     for bind in d.binds():
-        d.answer(bind.pod.uid, BindOutcome.REJECTED, "a webhook refuses it")
+        d.answer(bind.pod.uid, BindOutcome.WITHDRAWN, "its node was cordoned")
     for low in evicted:  # meanwhile another tenant takes the room
         run_pod(d, f"other-{low.metadata.name}", low.spec.node_name, priority=100)
     for _ in range(4):

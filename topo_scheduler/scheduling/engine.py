@@ -15,6 +15,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
+from topo_scheduler.scheduling.binding.admission_backoff import kind_of
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
@@ -367,7 +368,7 @@ class Engine:
             return
         workload, member = membership
         try:
-            self._bind_finished(workload, uid, outcome, message, now)
+            self._bind_finished(workload, member, outcome, message, now)
         except Exception as error:
             self._out += failure_of(f"bind of pod {member.key}", error, Activity.OUTCOME)
             with guard(f"bind of pod {member.key}", self._out, Activity.OUTCOME):
@@ -378,14 +379,24 @@ class Engine:
                 self.arrivals.not_bound(uid)
             self.arrivals.touch(workload)
 
-    def _bind_finished(self, workload: Workload, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
+    def _bind_finished(
+        self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float
+    ) -> None:
+        uid = member.uid
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
+        if outcome is BindOutcome.REJECTED:
+            self._refused(workload, member, now)
         if outcome is BindOutcome.BOUND:
             self.contention.answered(uid, now)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)
             self._not_bound[workload.id] = now + self.outcomes.backoff(workload, message)
+
+    def _refused(self, workload: Workload, member: Member, now: float) -> None:
+        """Record that the API server refused to bind a pod: if others were evicted for it, that was in vain."""
+        if self.preempting.vain_evictions.lost(workload.id, now):
+            self.outcomes.admission_backoff.evicted_in_vain(kind_of(member))
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a DryRunBind ended.
@@ -394,6 +405,8 @@ class Engine:
         """
         try:
             self.outcomes.rehearsed(uid, outcome, message, now)
+            if outcome is BindOutcome.REJECTED and (membership := self.workloads.of_pod(uid)) is not None:
+                self._refused(*membership, now)
         except Exception as error:
             self._out += failure_of(f"dry-run bind of pod {uid}", error, Activity.OUTCOME)
             self.outcomes.admission_backoff.answered(uid, "")

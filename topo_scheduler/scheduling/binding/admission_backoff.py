@@ -11,8 +11,9 @@ really bound releases all others of its kind. If the dry run is refused, nothing
 A dry run may give no result: no answer, or a webhook that does not take part in dry runs. Then the scheduler does not
 wait for one: the binds themselves show it.
 
-A dry run may also succeed where the bind does not: etcd stores no pod above a certain size. After such a refusal the
-scheduler evicts nothing for pods of that kind until one of them is bound.
+A dry run may also succeed where the bind does not: etcd stores no pod above a certain size. After such a refusal, or
+two refusals of pods for which others had been evicted, the scheduler evicts nothing for pods of that kind until one of
+them is bound.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -42,6 +43,13 @@ NO_ROOM_IS_MADE: Final = (
     " was not refused"
 )
 """Why nothing is evicted, before the API server's message."""
+MAX_VAIN_EVICTIONS: Final = 2
+"""Refusals of pods for which others had been evicted, after which nothing more is evicted for pods of their kind."""
+REFUSED_AFTER_EVICTIONS: Final = (
+    f"The scheduler evicts no pod to make room, as the API server refused {MAX_VAIN_EVICTIONS} times to bind such a pod"
+    " after others had been evicted for it"
+)
+"""Why nothing is evicted, before the API server's message."""
 STOPPED: Final = "pods like it were refused meanwhile"
 """Why a decided bind is not written."""
 
@@ -67,6 +75,7 @@ class Held:
             distinguish pods of one kind.
         trial: uids of the pods that are being tried now.
         defied: whether a bind was refused although its dry run was not.
+        vain: refusals of pods for which others had been evicted.
         first: id of the workload that goes first next time.
         waiting: ids of the workloads in backoff.
     """
@@ -78,6 +87,7 @@ class Held:
     refused: str
     trial: set[str] = field(default_factory=set)
     defied: bool = False
+    vain: int = 0
     first: str = ""
     waiting: dict[str, None] = field(default_factory=dict)
 
@@ -120,6 +130,8 @@ class AdmissionBackoff:
         for held in map(self._held.get, {kind_of(member) for member in members} if self._held else ()):
             if held is not None and held.defied:
                 return f"{NO_ROOM_IS_MADE}: {held.why}."
+            if held is not None and held.vain >= MAX_VAIN_EVICTIONS:
+                return f"{REFUSED_AFTER_EVICTIONS}: {held.why}."
         return ""
 
     def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
@@ -235,7 +247,13 @@ class AdmissionBackoff:
             del self._held[kind]
         # Workloads in backoff come again by themselves, and their backoff then starts again.
         until = now + doubled(FIRST_BACKOFF_SECONDS, count, longest)
-        self._held[kind] = Held(kind, count, until, clipped(why, MAX_CHARACTERS), workload, defied=defied)
+        vain = 0 if known is None else known.vain
+        self._held[kind] = Held(kind, count, until, clipped(why, MAX_CHARACTERS), workload, defied=defied, vain=vain)
+
+    def evicted_in_vain(self, kind: Kind) -> None:
+        """Record that others had been evicted for a pod that was refused."""
+        if (held := self._held.get(kind)) is not None:
+            held.vain += 1
 
     @property
     def many(self) -> bool:

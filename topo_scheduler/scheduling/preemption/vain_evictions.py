@@ -1,5 +1,5 @@
 """Evictions in vain: pods were evicted for a workload that was deleted before it was bound, lost pods, never got its
-volumes, or did not use its room.
+volumes, did not use its room, or was refused by the API server.
 
 Users can cause that at any time, with a deleted claim or an edited annotation for example. So a namespace where it
 happens again evicts no pods for a while: otherwise its users could evict all pods of lower priority, again and again,
@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.preemption.namespace_pauses import NamespacePause
 
 PAUSED: Final = (
     "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
-    " before they were bound or did not use the room, or their volumes or resource claims failed"
+    " before they were bound or did not use the room, or their volumes, resource claims or binds failed"
 )
 ONE_AT_A_TIME: Final = (
     "The scheduler evicts pods for one workload of this namespace at a time, and does so for another now, as it did so"
@@ -67,12 +67,17 @@ class VainEvictions:
             if not unbound.pods:
                 del self._unbound[id_]
 
-    def lost(self, id_: str, now: float) -> None:
-        """Record that a workload with a place was deleted, or can't be bound: in vain unless half of it is bound."""
+    def lost(self, id_: str, now: float) -> bool:
+        """Record that a workload with a place was deleted, or can't be bound: in vain unless half of it is bound.
+
+        Return whether it was in vain.
+        """
         self.lost_pods.pop(id_, None)
         unbound = self._unbound.pop(id_, None)
-        if unbound is not None and 2 * len(unbound.pods) > unbound.seats:
-            self.in_vain(unbound.namespace, now)
+        if unbound is None or 2 * len(unbound.pods) <= unbound.seats:
+            return False
+        self.in_vain(unbound.namespace, now)
+        return True
 
     def lose_pod(self, id_: str, namespace: str, amounts: Mapping[int, int], now: float) -> None:
         """Record that a workload lost a pod for which others were evicted: that was in vain unless it is placed.
