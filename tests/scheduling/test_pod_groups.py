@@ -254,6 +254,41 @@ def test_the_priority_of_the_group_is_that_of_its_pods() -> None:
     assert not d.where(*low)
 
 
+@pytest.mark.parametrize("mode", ["Pod", "PodGroup"])
+@pytest.mark.parametrize(("priority", "evicts"), [(10, False), (2000, False), (2001, True)])
+def test_the_priority_of_the_group_protects_its_pods(mode: str, priority: int, evicts: bool) -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    d.engine.budgets_known()
+    d.serve(GroupApi.NATIVE)
+    d.groups(make_group("g", 2, priority=2000, spec={"disruptionMode": mode}))
+    d.run(*members(2, priority=0))
+    d.apply(make_pod("urgent", gpus=8, priority=priority))
+    d.step()
+    assert bool(d.preempted()) == evicts
+
+
+def test_two_gangs_do_not_evict_each_other_without_end() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    d.engine.budgets_known()
+    d.serve(GroupApi.NATIVE)
+    d.groups(make_group("first", 2, priority=2000), make_group("second", 2))
+    evicted, names = 0, {"first": 0, "second": 1000}
+    for name, priority in names.items():
+        d.apply(*members(2, name, priority=priority))
+        d.settle()
+    for number in range(1, 10):
+        victims = [pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()]
+        evicted += len(victims)
+        d.forget()
+        d.evict(*victims)
+        for pod in victims:  # its controller creates it again
+            name = pod.metadata.name.rpartition("-")[0]
+            d.apply(*members(1, name, first=10 * number + int(pod.metadata.name[-1]), priority=names[name]))
+        for _ in range(3):
+            d.settle(1)
+    assert not evicted
+
+
 def test_without_one_it_is_the_lowest_of_a_member() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     d.groups(make_group("g", 2))

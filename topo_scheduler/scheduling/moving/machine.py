@@ -354,7 +354,9 @@ class Moving:
             is_movable = bool(member.cls.amounts) and member.controlled and owner.request.movable
             # A move does not plan link bandwidth or segments again.
             is_movable = is_movable and not owner.request.bandwidth and not has_segments(owner)
-            if not is_movable or occupant.priority > workload.priority or owner is workload:
+            if not is_movable or owner is workload:
+                continue
+            if owner.priority_as_victim(occupant.priority) > workload.priority:
                 continue
             if occupant.grace > LONGEST_WAIT_SECONDS:
                 continue  # others would wait for it, and lose their seats

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -182,6 +182,11 @@ def candidates_below(
         occupant = entry.occupant or (entry.waiting if waiting else None)
         if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
             continue
+        if (of_pod := workloads.of_pod(uid)) is not None and of_pod[0].group is not None:
+            protecting = of_pod[0].priority_as_victim(occupant.priority)
+            if protecting >= priority:
+                continue
+            occupant = replace(occupant, priority=protecting)
         if entry.occupant is None:
             if not spared(uid):
                 evictable.append((occupant, entry.row, entry.amounts, entry.profile, None))

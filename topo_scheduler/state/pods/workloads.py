@@ -382,6 +382,13 @@ class Workload:
             return only.priority
         return min((member.priority for member in self.members.values()), default=0)
 
+    def priority_as_victim(self, own: int) -> int:
+        """Return the priority that protects a member, whose own is ``own``.
+
+        That of its PodGroup counts if it is higher: otherwise two workloads could evict each other without end.
+        """
+        return own if self.group is None or self.group.priority is None else max(own, self.group.priority)
+
     @property
     def created(self) -> float:
         """When the oldest member was created, in seconds."""
