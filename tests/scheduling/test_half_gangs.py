@@ -846,3 +846,28 @@ def test_a_gang_whose_members_were_marked_after_they_had_been_listed_as_bound_is
     for _ in range(10):
         d.step(1)
     assert d.evicted() == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "parallelism", "stays"), [("0,1", 4, True), ("", 2, True), ("0", 4, False), ("", 4, False)]
+)
+def test_a_gang_without_pending_members_is_complete_with_what_its_job_still_makes(
+    failed: str, parallelism: int, stays: bool
+) -> None:
+    """Indexes that failed for good get no pods, nor do those beyond a lower parallelism."""
+    d = Driver(fabric({"s1/l1": 4}))
+
+    def job(parallelism: int, failed: str) -> None:
+        d.own(job_owner(make_job("train", parallelism=parallelism, completions=4, indexed=True, failed_indexes=failed)))
+
+    job(4, "")
+    pods = [make_pod(f"train-{n}", gpus=8, owner=controlled_by("Job", "train"), created=n) for n in range(4)]
+    rest = half(d, pods)
+    d.delete(*(pod for pod in pods if pod.metadata.uid in rest))
+    d.step(1)
+    job(parallelism, failed)
+    for _ in range(8):
+        d.step(1)
+    assert bool(d.evicted()) != stays
+    workload = next(iter(d.engine.workloads))
+    assert workload.complete == stays

@@ -517,7 +517,7 @@ class Engine:
         self._shorten_waits(now, lambda: clock() - started <= budget)
         self.reserving.holds.remove_charges()
         self.preempting.nominations.remove_charges()
-        self._out += self.outcomes.due(now)
+        self._out += self.outcomes.due(now, self.arrivals.follow_job)
         self._out += self.requeuer.retry_preemption(now)
         self._out += self.outcomes.claims.protect_next()
         self._out += self.outcomes.claims.repair.due()

@@ -9,7 +9,7 @@ back binds of which nothing was sent. A bind whose result is unknown keeps what 
 same node (`unsettled`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
@@ -473,15 +473,21 @@ class Outcomes:
         """Record that a member has no room, or was not bound: a gang that stays partially bound is rolled back soon."""
         self.partially_bound.hindered(workload, now)
 
-    def due(self, now: float) -> list[Instruction]:
-        """Return what is due by now: binds to write again, gangs to roll back, members to mark for lost ones."""
+    def due(self, now: float, follow_job: Callable[[Workload], list[Instruction]]) -> list[Instruction]:
+        """Return what is due by now: binds to write again, gangs to roll back, members to mark for lost ones.
+
+        ``follow_job`` brings the size of a gang in line with its Job, before it is rolled back.
+        """
+        out: list[Instruction] = []
         for workload in self.partially_bound.take_due(now, self._idle_since):
-            self._roll_back(workload, now)
+            out += follow_job(workload)
+            if not workload.complete:
+                self._roll_back(workload, now)
         again = (
             self._withdraw(uid) if self.partially_bound.is_withdrawn(uid) else self._sent[uid].bind
             for uid in self._unsettled.take_due(now)
         )
-        return [*again, *self.partially_bound.part(now), *self.partially_bound.missing_marks()]
+        return [*out, *again, *self.partially_bound.part(now), *self.partially_bound.missing_marks()]
 
     def next_due(self) -> float | None:
         """Return when to call `due` next."""

@@ -7,7 +7,7 @@ from topo_scheduler.api.annotations import (
     PREFERRED_LEVEL,
 )
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.instructions import (
     reference,
 )
 from topo_scheduler.scheduling.intake.device_claims import watched_claim, watched_claims
-from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
+from topo_scheduler.scheduling.intake.groups import controller_id, left_of, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods, Siblings
@@ -317,6 +317,23 @@ class Arrivals:
                 self._rereading.put_below(self._pods.below(owner, namespace), namespace, now)
             if clock() - began > READ_SECONDS:
                 break
+
+    def follow_job(self, workload: Workload) -> list[Instruction]:
+        """Reduce the size of a partially bound gang to the pods that its Job still makes; return what to mark.
+
+        Its bound members are not read again when the Job changes. So without a pending member the gang would wait for
+        indexes that have failed for good, for example, and be rolled back.
+        """
+        if workload.pending:
+            return []
+        namespace, _, uid = workload.id.rpartition("/")  # as `controller_id` makes it
+        reference = OwnerReference("batch/v1", "Job", workload.name, uid, controller=True)
+        lineage = self._resolve(Pod(ObjectMeta(workload.name, namespace, owner_references=[reference])))
+        job = lineage.owners[0].job if lineage is not None and lineage.owners else None
+        if job is None or (size := min(left_of(job), max(1, job.spec.parallelism))) >= workload.size:
+            return []
+        workload.size = size
+        return self._outcomes.note_size(workload)
 
     def groups_applied(self, groups: Iterable[PodGroup]) -> None:
         """Record PodGroups that appeared or changed."""
