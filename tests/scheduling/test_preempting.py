@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import controlled_by, make_node, make_pod, ours, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, fabric_driver, gang, held
 from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
-from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt, RecordDecision
@@ -555,3 +555,29 @@ def test_pods_that_no_room_would_help_are_not_tried_again_whenever_a_pod_is_boun
         d.run(pod)
     assert len(d.where(*pods)) == 4
     assert sum(isinstance(instruction, RecordDecision) for instruction in d.said) - attempts == 4
+
+
+@pytest.mark.parametrize("some_end", [False, True])
+def test_pods_that_never_end_keep_a_workload_waiting_twice_and_then_others_are_chosen(some_end: bool) -> None:
+    """Also if one of them ends each time: their namespace is preferred no more than before."""
+    d = fabric_driver({f"s1/l{leaf}": 2 for leaf in range(1, 9)})
+    nodes = [f"s1-l{leaf}-{number}" for leaf in range(1, 9) for number in (1, 2)]
+    stubborn = [
+        make_pod(f"stubborn-{node}", namespace="evil", gpus=8, node=node, phase="Running") for node in nodes[:12]
+    ]
+    honest = [make_pod(f"honest-{node}", gpus=8, node=node, phase="Running", created=-1) for node in nodes[12:]]
+    d.apply(*stubborn, *honest)
+    d.step()
+    pods = with_priority(gang(2), 10)
+    d.apply(*pods)
+    chosen: dict[str, Pod] = {}
+    for _ in range(140):
+        fresh = [
+            pod for pod in d.pods.values() if pod.metadata.name in d.preempted() and pod.metadata.name not in chosen
+        ]
+        chosen |= {pod.metadata.name: pod for pod in fresh}
+        d.evict(*(pod for number, pod in enumerate(fresh) if pod in honest or (some_end and not number)))
+        d.evict(*(pod for pod in fresh if pod.metadata.deletion_timestamp is None), vanish=False)
+        d.settle(1)
+    assert len(d.where(*pods)) == 2
+    assert sum(pod in stubborn for pod in chosen.values()) == 4, "two waves"

@@ -475,6 +475,15 @@ class PreemptionClaims:
         self.spared.failed(uid, occupant, now, namespace_too=namespace_too)
         return occupant.key if occupant is not None else uid
 
+    def spare_no_longer(self, claim: PreemptionClaim) -> None:
+        """Record that a claim got its room: unless victims are still there, their namespaces are chosen as others are.
+
+        An eviction that was only granted, or one of several that succeeded, proves nothing: the others may never end.
+        """
+        if not self.awaited(claim):
+            for key in claim.victims.values():
+                self.spared.succeeded(key.partition("/")[0])
+
     def tell(self, claim: PreemptionClaim, text: str) -> list[Instruction]:
         """Emit an event on each pod of a failed claim."""
         memberships = (self._workloads.of_pod(uid) for uid in claim.nodes)

@@ -220,6 +220,8 @@ class Preempting:
         if self.replacements:
             self.replacements.placed(workload, decision)
         claim = self._claims.get(workload.id)
+        if claim is not None and claim.evicts:
+            self._claims.spare_no_longer(claim)
         out = self._claims.clear(claim) if claim is not None else []
         if claim is not None and claim.evicts:
             self.vain_evictions.placed(workload.id, workload.namespace, seated)
@@ -492,10 +494,7 @@ class Preempting:
         out: list[Instruction] = []
         workload_id = ""
         entry = self._world.ledger.get(uid)
-        if outcome is EvictionOutcome.GOING:
-            if entry is not None and entry.occupant is not None:
-                self._claims.spared.succeeded(entry.occupant.namespace)
-        else:
+        if outcome is not EvictionOutcome.GOING:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
                 out, workload_id = self._unconfirmed(uid, message, now)

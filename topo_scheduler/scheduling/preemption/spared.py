@@ -2,8 +2,8 @@
 
 A namespace may have an admission webhook that refuses or never answers evictions, and many pods. Trying one pod of it
 after the other would keep a workload of higher priority pending, although pods of other namespaces could be evicted. So
-from the second failure on the pause covers the namespace: its pods are chosen only where no others would do. An
-eviction there that succeeds ends that.
+from the second failure on the pause covers the namespace: its pods are chosen only where no others would do. That ends
+when all victims of a workload are gone, among them pods of this namespace.
 """
 
 from topo_scheduler.scheduling.pauses import doubled
@@ -32,7 +32,7 @@ class SparedVictims:
             self._namespaces.failed(occupant.namespace, now)
 
     def succeeded(self, namespace: str) -> None:
-        """Record that a pod of a namespace was evicted."""
+        """Record that pods of a namespace were evicted, and are gone."""
         self._namespaces.succeeded(namespace)
 
     def forget(self, uid: str) -> None:
@@ -45,7 +45,7 @@ class SparedVictims:
         return pause is not None and now < pause.until
 
     def is_doubted(self, uid: str, occupant: VictimInfo | None) -> bool:
-        """Return whether an eviction of a pod, or of one in its namespace, failed before and none succeeded since."""
+        """Return whether an eviction of a pod, or of one in its namespace, failed before, and none counted since."""
         return uid in self._pods or (occupant is not None and occupant.namespace in self._namespaces)
 
     def namespaces(self, now: float) -> frozenset[str]:
