@@ -35,7 +35,13 @@ from topo_scheduler.scheduling.preemption.nominations_of_others import Nominatio
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
 from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
-from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, TURN_SECONDS, VainEvictions
+from topo_scheduler.scheduling.preemption.vain_evictions import (
+    MAX_TURNS_PER_SECOND,
+    ONE_AT_A_TIME,
+    PAUSED,
+    TURN_SECONDS,
+    VainEvictions,
+)
 from topo_scheduler.scheduling.preemption.vain_searches import VainSearch, VainSearches
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
@@ -292,7 +298,7 @@ class Preempting:
             return out, f"{PAUSED}."
         if self._awaits_another(workload.namespace, now):
             self._turns.leave(workload.id)
-            self._turns.again[workload.id] = now + TURN_SECONDS
+            self._turns.again[workload.id] = now + max(TURN_SECONDS, len(self._turns.again) / MAX_TURNS_PER_SECOND)
             return out, f"{ONE_AT_A_TIME}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)

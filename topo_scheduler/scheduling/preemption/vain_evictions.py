@@ -22,6 +22,8 @@ ONE_AT_A_TIME: Final = (
 )
 TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
+MAX_TURNS_PER_SECOND: Final = 50
+"""Attempts at such workloads: thousands of them wait longer."""
 
 
 @dataclass(slots=True)
