@@ -237,7 +237,8 @@ topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600
   `Reserving`, `Evicting` or `Placing`.
 - `phase` in `topology_scheduler_workload_failures_total`: the step that failed: `understanding`, `decision`,
   `preemption`, `placement`, `explanation`, `reservation`, `moves`, `outcome` (of a bind or a volume) or `recovery`.
-  `object` stands for a node, namespace or disruption budget that could not be read.
+  `object` stands for a node, namespace or disruption budget that could not be read, `step` for work that serves no
+  single workload.
 - `kind`: `fault` (an exception), or the exceeded budget: `operations`, `time` or `memory`. See
   [the barrier around each workload](../explanation/barrier.md).
   In `topology_scheduler_device_problems`: `unreadable`, `incomplete`, `outdated`, `duplicate`, `contradiction`,

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +20,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE, _Confirmation
 from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, CONFIRMED_SECONDS, MAX_PODS
-from topo_scheduler.scheduling.instructions import EvictionOutcome, PodRef, Preempt
+from topo_scheduler.scheduling.instructions import Bind, EvictionOutcome, MarkUnschedulable, PodRef, Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
@@ -305,3 +305,48 @@ async def test_an_owner_that_does_not_answer_delays_no_other_eviction() -> None:
         began = now()
         await other.settled()
         assert other.evictions == 2 and now() - began < 1
+
+
+@pytest.mark.parametrize("deleted", [0, 1], ids=["the first pod", "another pod"])
+@pytest.mark.parametrize("asks", [False, True], ids=["before it is asked", "while it is asked"])
+@virtual_time
+async def test_nothing_is_evicted_for_a_gang_that_lost_a_pod_before_its_evictions_leave(
+    deleted: int, asks: bool
+) -> None:
+    """Its owner was deleted too, and no watch has reported that yet."""
+    async with world() as w, eviction_scene(w, create_ray_cluster(w), 3) as e:
+        if asks:
+            w.server.faults.add(Delay(0.5), verb="get", resource="rayclusters")
+            w.server.faults.add(Delay(0.5), verb="get", resource="pods")
+        else:
+            delete(w, "rayclusters.ray.io", "ray")
+        assert e.decide() == 3
+        if asks:
+            await asyncio.sleep(0.1)
+        member = next(pod for pod in e.driver.pods.values() if pod.metadata.name == f"ray-{deleted}")
+        e.driver.delete(member)
+        await e.settled()
+        assert (e.evictions, e.running) == (0, 3)
+        assert e.decide() == 0, "the gang lacks a pod"
+        assert not e.driver.engine.preempting.nominations
+
+
+@pytest.mark.internal_errors
+@virtual_time
+async def test_an_instruction_that_raises_is_left_out_and_a_bind_is_requested_again() -> None:
+    async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
+        engine, executor = e.driver.engine, e.executor
+        e.decide()
+        pod = next(pod for pod in e.driver.pods.values() if pod.metadata.name == "ray-0")
+        reference = PodRef("default", "ray-0", pod.metadata.uid)
+        executor.carry_out(MarkUnschedulable(reference, "no room", now()))  # the scene has no writer of conditions
+        await e.settled()
+        e.driver.delete(*(pod for pod in e.driver.pods.values() if "-low-" in pod.metadata.name))
+        e.driver.now = now()
+        bind = next(instruction for instruction in e.driver.step() if isinstance(instruction, Bind))
+        executor._binds = cast("Any", None)
+        executor.carry_out(bind)
+        due = engine.next_due()
+        assert due is not None
+        e.driver.now = due
+        assert bind in e.driver.step()

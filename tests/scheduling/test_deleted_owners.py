@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
+from tests.scheduling.function_calls import calls_of, of_package
 from topo_scheduler.api.objects import ObjectMeta, PartialObject, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome, Preempt
-from topo_scheduler.scheduling.intake.leaving import REPORTED_AFTER_SECONDS
+from topo_scheduler.scheduling.intake.leaving import MIN_UNREPORTED, REPORTED_AFTER_SECONDS
 
 JOB = "uid-train"
 
@@ -217,6 +218,46 @@ def test_it_is_reported_once_and_only_where_the_pod_stays() -> None:
     assert d.told(pods[0], Reason.OWNER_DELETED) == []
     d.delete(*pods[1:])
     assert not len(d.engine.arrivals.leaving)
+
+
+@pytest.mark.unrecorded
+@pytest.mark.parametrize("reported", [False, True])
+def test_thousands_of_them_cost_no_step_more_than_a_few(*, reported: bool) -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    d.disown("uid-train", "Job train is suspended")
+    costs = []
+    for pods in (2, 2_000):
+        d.apply(*(make_pod(f"p{n}", uid=f"u{n}", owner=controlled_by("Job", "train")) for n in range(pods)))
+        d.step(REPORTED_AFTER_SECONDS if reported else 0)
+        d.step(REPORTED_AFTER_SECONDS if reported else 0)
+        assert len(d.engine.arrivals.leaving) == pods
+
+        def measured() -> None:
+            d.step(0.1)
+            d.engine.next_due()
+
+        costs.append(of_package(calls_of(measured)).total())
+    assert costs[1] == costs[0]
+
+
+def test_pods_that_come_back_again_and_again_leave_nothing_and_get_one_event() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=16, owner=controlled_by("Job", "train"))
+    for _ in range(2 * MIN_UNREPORTED):
+        d.disown("uid-train", "Job train is suspended")
+        d.apply(pod)
+        d.step()
+        d.gone.clear()
+        d.own(Owner("Job", "train", uid="uid-train"))
+        d.engine.owner_changed("uid-train", d.now)
+        d.step()
+    assert len(d.engine.arrivals.leaving._unreported) <= MIN_UNREPORTED + 2
+    d.disown("uid-train", "Job train is suspended")
+    d.apply(pod)
+    d.step(REPORTED_AFTER_SECONDS)
+    d.step(REPORTED_AFTER_SECONDS)
+    assert len(d.told(pod, Reason.OWNER_DELETED)) == 1
+    assert not d.engine.arrivals.leaving._unreported
 
 
 def test_the_rest_of_a_gang_of_several_jobs_waits_for_new_members() -> None:

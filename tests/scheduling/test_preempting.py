@@ -58,6 +58,30 @@ def test_a_gang_clears_one_leaf_by_one_plan() -> None:
     assert len(d.where(*members)) == 2
 
 
+def test_evictions_for_a_gang_that_lost_a_pod_are_withdrawn_until_the_next_pod_comes() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    crew = [run_pod(d, f"low-{n}", f"s1-l1-{n}") for n in (1, 2)]
+    members = with_priority(gang(2), 10)
+    d.apply(*members)
+    d.step()
+    assert all(d.engine.may_evict(low.metadata.uid) for low in crew)
+    d.delete(members[0])
+    assert not any(d.engine.may_evict(low.metadata.uid) for low in crew)
+    d.said.clear()
+    d.evict(*crew, outcome=EvictionOutcome.WITHDRAWN)
+    d.step(1)
+    assert (d.preempted(), len(d.engine.preempting.nominations)) == ([], 0)
+    assert not d.told(members[1], Reason.PREEMPTION_FAILED)
+    again = with_priority(gang(1, name="g"), 10)[0]
+    again.metadata.uid, again.metadata.annotations = "again", dict(members[1].metadata.annotations)
+    d.apply(again)
+    d.step(1)
+    assert d.preempted() == ["low-1", "low-2"], "at once, as no claim has failed"
+    d.evict(*crew)
+    d.settle(1)
+    assert len(d.where(again, members[1])) == 2
+
+
 def test_a_gang_that_prefers_few_leaves_clears_the_leaf_that_it_requires() -> None:
     """Not the nodes that would do if it required no leaf: of each leaf one node is cheap."""
     d = fabric_driver({"s1/l1": 2, "s1/l2": 2, "s1/l3": 2})

@@ -284,11 +284,20 @@ class Evictions:
                 self._report(preempt.pod, ended if uid == pod.uid else (EvictionOutcome.WITHDRAWN, ANOTHER_STAYS))
 
     async def _preempt(self, preempt: Preempt, rehearsal: _EvictionRehearsal | None = None) -> None:
-        # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
-        confirmation = _Confirmation(await self._confirm(preempt.preemptor), self._clock())
-        ended = await self._of_earlier(preempt.pod.uid) or await self._request(preempt, confirmation, rehearsal)
+        if why := self._reason_not_to_evict(preempt):
+            ended = await self._of_earlier(preempt.pod.uid) or self._withdraw(preempt, why)
+        else:
+            # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
+            confirmation = _Confirmation(await self._confirm(preempt.preemptor), self._clock())
+            ended = await self._of_earlier(preempt.pod.uid) or await self._request(preempt, confirmation, rehearsal)
         if ended[0] is EvictionOutcome.GOING or self._is_wanted(preempt):
             self._report(preempt.pod, ended, rehearsal)
+
+    def _withdraw(self, preempt: Preempt, why: str) -> Ended:
+        """Return that an eviction is not sent, as nothing waits for it any more."""
+        self._metrics.preempted.labels(EvictionStatus.WITHDRAWN.value).inc()
+        log.info("pod %s/%s is not preempted: %s", preempt.pod.namespace, preempt.pod.name, why)
+        return EvictionOutcome.WITHDRAWN, why
 
     async def _of_earlier(self, uid: str) -> Ended | None:
         """Return how the eviction ends that another workload requested, whose place this one takes; None if not so.

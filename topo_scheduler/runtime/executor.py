@@ -169,7 +169,17 @@ class Executor:
         await self._marks.finish()
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Carry out an instruction, or start a task that does."""
+        """Carry out an instruction, or start a task that does. One that raises is left out; a bind is written later."""
+        try:
+            self._carry_out(instruction)
+        except Exception:
+            log.exception("internal error in an instruction, please report it: %s", type(instruction).__name__)
+            if isinstance(instruction, Bind):
+                self._engine.bind_finished(instruction.pod.uid, BindOutcome.UNKNOWN, "", self._clock())
+            elif isinstance(instruction, DryRunBind):
+                self._engine.rehearsed(instruction.bind.pod.uid, BindOutcome.UNKNOWN, "", self._clock())
+
+    def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Bind() | DryRunBind():
                 bind = instruction if isinstance(instruction, Bind) else instruction.bind

@@ -122,7 +122,7 @@ class OwnerConfirmation:
         """Return why no pod may be evicted for the workload of a pending pod, or an empty string."""
         membership = self._engine.workloads.of_pod(pod.uid)
         if membership is None:
-            return ""  # the pod is gone, and its claim on the room has ended
+            return f"pod {pod.namespace}/{pod.name} was deleted"
         members = membership[0].at(Stage.PENDING)
         known = (self._engine.arrivals.pending(member.uid) for member in members)
         owners = self.of(member.metadata for member in known if member is not None)

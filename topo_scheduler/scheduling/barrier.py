@@ -58,6 +58,7 @@ class Activity(StrEnum):
     MOVES = "moves"
     OUTCOME = "outcome"
     RECOVERY = "recovery"
+    STEP = "step"
     OBJECT = "object"
 
 
@@ -104,8 +105,13 @@ def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = 
             f"In backoff: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. Use fewer different"
             f" kinds of pods in a gang, or fewer affinity terms and spread constraints. {again}"
         )
+    return f"In backoff: {internal_error(error, phase, named=named)}. {again}"
+
+
+def internal_error(error: Exception, phase: Activity, *, named: bool = True) -> str:
+    """Return the message about an exception; see `explained`."""
     error_text = described(error) if named else type(error).__name__
-    return f"In backoff: internal error during {phase}, please report it: {error_text}. {again}"
+    return f"internal error during {phase}, please report it: {error_text}"
 
 
 _SEARCHED: Final = {
@@ -212,6 +218,7 @@ __all__ = [
     "explained",
     "failure_of",
     "guard",
+    "internal_error",
     "kind_of",
     "limited",
     "pause_of",

@@ -58,6 +58,7 @@ from topo_scheduler.scheduling.rules.filters import can_match
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.numa import forget_admissions
 from topo_scheduler.scheduling.settings import fairness_of, moves_slots, policy_of, repair_of
+from topo_scheduler.scheduling.step_parts import StepParts
 from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
@@ -179,6 +180,7 @@ class Engine:
         """Pods whose nomination raised an exception."""
         self._permits = False
         """Whether the namespaces that may request GPUs by annotation have changed since the last step."""
+        self._parts = StepParts()
         self._not_bound: dict[str, float] = {}
         """Workloads of which binds failed since the last step, and when each is due again, in seconds."""
 
@@ -474,9 +476,32 @@ class Engine:
             clock: measures the time of decisions, for metrics and the budget. Placements do not depend on it.
             budget: seconds after which the step ends. `pending_work` is true if work remains.
         """
+        parts = self._read_facts, self._check_outcomes, self._evict_tainted, self._leave_out, self._requeue, self._warn
+        for part in parts:
+            try:
+                part(now, clock)
+            except Exception as error:
+                self._out += self._parts.failed(part.__name__, error, now)
+        self.arrivals.start_deciding()
+        try:
+            self._try_due(now, clock, budget)
+        except Exception as error:
+            self._out += self._parts.failed("try_due", error, now)
+        self.reserving.holds.remove_charges()
+        self.preempting.nominations.remove_charges()
+        for part in (self._follow_up, self._retry_preemption):
+            try:
+                part(now, clock)
+            except Exception as error:
+                self._out += self._parts.failed(part.__name__, error, now)
+        out, self._out = [*self.arrivals.take_out(), *self._out], []
+        return out
+
+    def _read_facts(self, now: float, clock: Callable[[], float]) -> None:
+        """Apply what changed in the cluster since the last step."""
         self._read_again(now)
         self._settle_devices(now)
-        self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
+        self._out += map(LogWarning, self.world.settle_numa_zones(now))
         if self.world.tenant_memory.overflowed:
             with guard("objects beyond the memory of their namespace", self._out, Activity.OBJECT):
                 self._reduce_lost()
@@ -487,22 +512,32 @@ class Engine:
         if self._permits:
             self._permits = False
             self.arrivals.understand_all()
-        self._check_outcomes(now)
-        with guard("taints of devices", self._out):
-            self._out += self.device_taints.due(now)
-        self._leave_out(now, clock)
+
+    def _evict_tainted(self, now: float, clock: Callable[[], float]) -> None:
+        self._out += self.device_taints.due(now)
+
+    def _requeue(self, now: float, clock: Callable[[], float]) -> None:
+        """Move workloads in the queue that changed, or that events since the last step may help."""
         self.spares.settle()
         if not self.arrivals.deciding:
             self.arrivals.begin()
-        self.requeuer.settle(now)
+        for id_, error in self.requeuer.settle(now):
+            if (workload := self.workloads.get(id_)) is not None:
+                self._put_aside(workload, error, Activity.DECISION, now)
+            else:
+                self._out += failure_of(f"deleted workload {id_}", error, Activity.DECISION)
         self.requeuer.wake(now)
-        self._out += [LogWarning(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
+
+    def _warn(self, now: float, clock: Callable[[], float]) -> None:
+        """Warn about configuration and nodes that contradict each other."""
+        self._out += map(LogWarning, (*self.sharing.complaints(), *self.world.look_at_fabric()))
         if self.world.around.storage.has_problems:
-            self._out += [LogWarning(problem) for problem in self.world.around.storage.take_problems()]
+            self._out += map(LogWarning, self.world.around.storage.take_problems())
         if self._fabric_warnings.watches and len(self.world.nodes):
-            wrong = self._fabric_warnings.look(self.world.layout, self.world.nodes)
-            self._out += [LogWarning(problem) for problem in wrong]
-        self.arrivals.start_deciding()
+            self._out += map(LogWarning, self._fabric_warnings.look(self.world.layout, self.world.nodes))
+
+    def _try_due(self, now: float, clock: Callable[[], float], budget: float) -> None:
+        """Try the workloads that are due, and shorten the waits of those without room."""
         started = clock()
         waits, in_flight = self.reserving.checks_first(now), self.outcomes.decided_since
         while not (waits or self.contention.pauses(now, in_flight)) and (id_ := self.queue.pop(now)) is not None:
@@ -513,16 +548,18 @@ class Engine:
                 # After a failover nodes are reserved for it before younger workloads take them.
                 if clock() - started > budget or (not placed and self.reserving.first_is_due(now)):
                     break
-        self._out += [LogWarning(f"{SLOWED} {namespace}") for namespace in self.queue.take_slowed()]
+        for namespace in self.queue.take_slowed():
+            self._out.append(LogWarning(f"{SLOWED} {namespace}"))
         self._shorten_waits(now, lambda: clock() - started <= budget)
-        self.reserving.holds.remove_charges()
-        self.preempting.nominations.remove_charges()
+
+    def _follow_up(self, now: float, clock: Callable[[], float]) -> None:
+        """Write binds again, roll back gangs that stayed partially bound, and write finalizers of resource claims."""
         self._out += self.outcomes.due(now, self.arrivals.follow_job)
-        self._out += self.requeuer.retry_preemption(now)
         self._out += self.outcomes.claims.protect_next()
         self._out += self.outcomes.claims.repair.due()
-        out, self._out = [*self.arrivals.take_out(), *self._out], []
-        return out
+
+    def _retry_preemption(self, now: float, clock: Callable[[], float]) -> None:
+        self._out += self.requeuer.retry_preemption(now)
 
     def explain(self, now: float, clock: Callable[[], float], budget: float) -> list[Instruction]:
         """Explain pending workloads, for ``budget`` seconds.
@@ -545,12 +582,13 @@ class Engine:
             self.preempting.nominations.remove_charges()
             self._out += failure_of(f"workload {self.moving.failed(now)}", error, Activity.MOVES)
         for workload, why in news:
-            text = " ".join(
-                filter(None, (why, self.reserving.describe(workload.id), self.moving.describe(workload.id)))
-            )
-            self._out += self._unschedulable.tell(workload, workload.at(Stage.PENDING), text, repeated=True)
-            self.why.reworded(workload, text, now)
-            self._failure_cache.forget(workload.id)
+            with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.RESERVATION):
+                text = " ".join(
+                    filter(None, (why, self.reserving.describe(workload.id), self.moving.describe(workload.id)))
+                )
+                self._out += self._unschedulable.tell(workload, workload.at(Stage.PENDING), text, repeated=True)
+                self.why.reworded(workload, text, now)
+                self._failure_cache.forget(workload.id)
 
     def _drop_caches(self) -> None:
         """Drop the caches that may keep large deleted pods in memory. No decision depends on them."""
@@ -616,11 +654,14 @@ class Engine:
             self.arrivals.claim_reallocated(key)
 
     def _leave_out(self, now: float, clock: Callable[[], float]) -> None:
-        """Apply changes of owners, and drop plans for pods that are about to be deleted."""
+        """Apply changes of owners: drop plans for pods that are about to be deleted, and read nominations of others."""
         self.arrivals.settle(now, clock)
         for uid in self.arrivals.leaving.take_new():
-            self.contention.deleted(uid)
-            self.preempting.pod_deleted(uid, now)
+            with guard(f"pod {uid} that is about to be deleted", self._out):
+                self.contention.deleted(uid)
+                self.preempting.pod_deleted(uid, now)
+        if self.arrivals.nominated:
+            self._read_nominations(self.arrivals.take_nominated(), now)
         self._out += self.arrivals.leaving.due(now)
 
     def next_due(self) -> float | None:
@@ -645,7 +686,7 @@ class Engine:
             self.reserving.next_due(),
             self.moving.next_due(),
         )
-        return min((at for at in due if at is not None), default=None)
+        return self._parts.not_before(min([at for at in due if at is not None], default=None))
 
     @property
     def pending_work(self) -> bool:
@@ -658,7 +699,7 @@ class Engine:
         """Whether a sliced search is under way. Checkpoints do not contain such searches."""
         return self.reserving.working or self.moving.working
 
-    def _check_outcomes(self, now: float) -> None:
+    def _check_outcomes(self, now: float, clock: Callable[[], float]) -> None:
         """Bind the pods that are ready, undo decisions that failed, and retry workloads whose backoff ended."""
         ready, failed = self.outcomes.check(now)
         self._out += ready
@@ -688,24 +729,30 @@ class Engine:
         try:
             with limited(budget):
                 placed = self._attempt(workload, now, clock)
+            if not placed and self.world.inventory.claims and not workload.problem:
+                for member in workload.at(Stage.PENDING):
+                    if member.claims:
+                        self.outcomes.claims.protect(reference(member), member.claims)
         except Exception as error:
             self.reserving.holds.remove_charges()
             self.preempting.nominations.remove_charges()
-            self._failure_cache.forget(workload.id)
-            self.barrier.exceeded(workload.namespace, error, now)
-            self._out += failure_of(f"workload {workload.namespace}/{workload.name}", error, self._phase)
-            self._out += self._unschedulable.failed(workload, error, self._phase, now)
+            self._put_aside(workload, error, self._phase, now)
             return False
         finally:
             self._spent = budget.spent + self._searched
             self._spent_on_attempt = min(budget.spent, budget.operations)
             self.preempting.tried(workload.id)
         workload.failures = 0
-        if not placed and self.world.inventory.claims and not workload.problem:
-            for member in workload.at(Stage.PENDING):
-                if member.claims:
-                    self.outcomes.claims.protect(reference(member), member.claims)
         return placed
+
+    def _put_aside(self, workload: Workload, error: Exception, activity: Activity, now: float) -> None:
+        """Put a workload into backoff because handling it raised; log, count and report that."""
+        name = f"workload {workload.namespace}/{workload.name}"
+        self._failure_cache.forget(workload.id)
+        self.barrier.exceeded(workload.namespace, error, now)
+        self._out += failure_of(name, error, activity)
+        with guard(name, self._out, activity):
+            self._out += self._unschedulable.failed(workload, error, activity, now)
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""

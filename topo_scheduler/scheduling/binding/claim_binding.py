@@ -13,6 +13,7 @@ import msgspec
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.barrier import Activity, failure_of, internal_error
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
 from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.waiting_decisions import EVENT_AFTER_SECONDS, OUTRANKED, WaitingDecisions
@@ -329,7 +330,11 @@ class ClaimBinding:
             if waiting.problem:
                 failed[uid] = f"allocating resource claims: {waiting.problem}"
             elif waiting.written:
-                problem = self._not_ready(uid, waiting)
+                try:
+                    problem = self._not_ready(uid, waiting)
+                except Exception as error:
+                    problem = f"!{internal_error(error, Activity.OUTCOME)}"
+                    out += _failure(self._decisions.bind_of(uid).pod, error)
                 if problem and (now >= waiting.until or problem.startswith("!")):
                     failed[uid] = f"allocating resource claims: {problem.removeprefix('!')}"
                 elif problem:
@@ -349,6 +354,12 @@ class ClaimBinding:
 
     def _ask(self, pod: PodRef, waiting: _WaitingPod) -> list[Instruction]:
         """Return the writes of a pod, unless a claim that it shares is still being allocated for another pod."""
+        try:
+            return self._writes_of(pod, waiting)
+        except Exception as error:  # the next `check` fails its decision
+            return [*self._fail(waiting, internal_error(error, Activity.OUTCOME)), *_failure(pod, error)]
+
+    def _writes_of(self, pod: PodRef, waiting: _WaitingPod) -> list[Instruction]:
         writes: list[ClaimWrite] = []
         if pod.uid in self._writes:
             return []
@@ -429,6 +440,10 @@ class ClaimBinding:
 
 def _tell(bind: Bind, problem: str) -> EmitEvent:
     return EmitEvent(bind.pod, False, Reason.WAITING_FOR_DEVICES, f"waiting for devices on node {bind.node}: {problem}")
+
+
+def _failure(pod: PodRef, error: Exception) -> list[Instruction]:
+    return failure_of(f"resource claims of pod {pod.namespace}/{pod.name}", error, Activity.OUTCOME)
 
 
 def _late(uid: str) -> str:

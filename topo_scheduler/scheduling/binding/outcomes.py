@@ -40,6 +40,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.api.text import counted, quoted
+from topo_scheduler.scheduling.barrier import Activity, failure_of, guard, internal_error
 from topo_scheduler.scheduling.binding.admission_backoff import MAX_BACKOFF_SECONDS, STOPPED, AdmissionBackoff, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.claim_binding import ClaimBinding
@@ -73,6 +74,9 @@ BINDING_CHANGED: Final = (
     "a mutating admission webhook changed its Binding, or another process bound it: exclude pods/binding from webhooks,"
     " and run one scheduler of this name"
 )
+
+Hold = Callable[[Sequence[Seat], Sequence[Bind], float], list[Instruction]]
+"""Holds what the seats of a decision need at a time in seconds; returns the binds, or what to write before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,23 +236,15 @@ class Outcomes:
         good, undone = self.admission_backoff.take_ended()
         failed = [(uid, "") for uid in undone]
         out: list[Instruction] = []
-        storage = self._world.around.storage
         for seats, binds in good:
-            choices = [choice for seat in seats for choice in seat.volumes]
-            for seat in seats:
-                storage.release(seat.uid)
-            if any(volume_choice.claim not in storage.claims for volume_choice in choices) or any(
-                volume_choice.volume and volume_choice.volume not in storage.volumes for volume_choice in choices
-            ):
-                failed += [(seat.uid, "binding volumes: a claim or volume was deleted") for seat in seats]
-            else:
-                out += self._hold(seats, binds, now)
+            # No claim is written for pods that can't get their volumes.
+            hold = self._hold_volumes if self.volumes.obstacles(seats) else self._hold
+            out += self._go_on(hold, seats, binds, failed, now)
         checked = self.claims.check(now)
         for seats, binds in checked.allocated:
             for seat in seats:
-                storage.release(seat.uid)
                 self._world.ledger.wait(seat.uid, None)
-            out += self._hold_volumes(seats, binds, now)
+            out += self._go_on(self._hold_volumes, seats, binds, failed, now)
         if checked.resting:
             self._wait(checked.resting, now)
         ready, lost = self.volumes.check(now)
@@ -256,6 +252,19 @@ class Outcomes:
             if isinstance(bind, Bind):
                 self._world.ledger.wait(bind.pod.uid, None)
         return [*out, *checked.instructions, *ready], [*failed, *checked.failed, *lost]
+
+    def _go_on(
+        self, hold: Hold, seats: Sequence[Seat], binds: Sequence[Bind], failed: list[tuple[str, str]], now: float
+    ) -> list[Instruction]:
+        """Return what to write next for a decision; if anything raises, add its pods to those that failed."""
+        try:
+            for seat in seats:
+                self._world.around.storage.release(seat.uid)
+            return hold(seats, binds, now)
+        except Exception as error:
+            why = internal_error(error, Activity.OUTCOME)
+            failed += [(seat.uid, why) for seat in seats]
+            return failure_of(f"bind of pod {binds[0].pod.namespace}/{binds[0].pod.name}", error, Activity.OUTCOME)
 
     def awaits(self, uid: str) -> bool:
         """Return whether a bind was requested whose result is not known."""
@@ -480,9 +489,10 @@ class Outcomes:
         """
         out: list[Instruction] = []
         for workload in self.partially_bound.take_due(now, self._idle_since):
-            out += follow_job(workload)
-            if not workload.complete:
-                self._roll_back(workload, now)
+            with guard(f"rollback of gang {workload.namespace}/{workload.name}", out, Activity.OUTCOME):
+                out += follow_job(workload)
+                if not workload.complete:
+                    self._roll_back(workload, now)
         again = (
             self._withdraw(uid) if self.partially_bound.is_withdrawn(uid) else self._sent[uid].bind
             for uid in self._unsettled.take_due(now)

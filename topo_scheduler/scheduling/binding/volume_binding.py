@@ -17,10 +17,11 @@ from typing import Final
 
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.barrier import Activity, failure_of, internal_error
 from topo_scheduler.scheduling.binding.waiting_decisions import EVENT_AFTER_SECONDS, OUTRANKED, WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PrepareVolumes
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
-from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
+from topo_scheduler.scheduling.rules.volume_choice import obstacle_to, unfit, writes_for
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE, is_bound
@@ -66,22 +67,37 @@ class VolumeBinding:
         return len(self._waiting)
 
     def hold(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
-        """Hold the volumes of a decision; return its binds if it needs none, else what to write first."""
+        """Hold the volumes of a decision; return its binds if it needs none, else what to write first.
+
+        If a claim or volume is gone, nothing is written for any of its pods, and `check` returns them all as failed.
+        """
         uids = [seat.uid for seat in seats if seat.volumes]
         if not uids:
             return list(binds)
+        obstacles = self.obstacles(seats)
         self._decisions.put(seats, binds, uids)
         out: list[Instruction] = []
         for seat, bind in zip(seats, binds, strict=True):
             if seat.volumes:
-                writes = self._begin(seat)
-                waiting = _WaitingVolumes(seat.volumes, now, now + self._timeout, bool(writes))
+                problem, writes = obstacles.get(seat.uid, ""), tuple[VolumeWrite, ...]()
+                try:
+                    writes = () if obstacles else self._begin(seat)
+                except Exception as error:  # the next `check` fails its decision
+                    problem = internal_error(error, Activity.OUTCOME)
+                    out += _failure(bind, error)
+                waiting = _WaitingVolumes(seat.volumes, now, now + self._timeout, bool(writes), problem)
                 self._waiting[seat.uid] = waiting
                 self._schedule(seat.uid, waiting)
                 self._unchecked[seat.uid] = None
                 if writes:
                     out.append(PrepareVolumes(bind.pod, writes))
         return out
+
+    def obstacles(self, seats: Iterable[Seat]) -> dict[str, str]:
+        """Return which pods of a decision can't get their volumes any more, by uid, and why."""
+        storage = self._around.storage
+        checked = ((seat.uid, obstacle_to(storage, choice)) for seat in seats for choice in seat.volumes)
+        return {uid: obstacle for uid, obstacle in checked if obstacle}
 
     def _schedule(self, uid: str, waiting: _WaitingVolumes) -> None:
         heapq.heappush(self._due, (waiting.due, uid))
@@ -180,6 +196,10 @@ class VolumeBinding:
             except ClaimError as error:
                 failed[uid] = f"binding volumes: {error}"
                 continue
+            except Exception as error:
+                failed[uid] = f"binding volumes: {internal_error(error, Activity.OUTCOME)}"
+                out += _failure(bind, error)
+                continue
             if ready:
                 del self._waiting[uid]
                 self._decisions.ready(uid)
@@ -268,6 +288,10 @@ class VolumeBinding:
             return False
         version = metadata.resource_version
         return not (version.isdecimal() and known.isdecimal()) or int(version) >= int(known)
+
+
+def _failure(bind: Bind, error: Exception) -> list[Instruction]:
+    return failure_of(f"volumes of pod {bind.pod.namespace}/{bind.pod.name}", error, Activity.OUTCOME)
 
 
 def _names(waiting: _WaitingVolumes) -> str:

@@ -84,6 +84,8 @@ class Arrivals:
         """Pods whose handling raised; they are read again after a backoff."""
         self._speechless: dict[str, None] = {}
         self._touched: dict[str, None] = {}
+        self.nominated: dict[str, None] = {}
+        """Nominated pods that joined a workload since the last call of `take_nominated`."""
         self._out: list[Instruction] = []
 
     # ------------------------------------------------------------ what came of it
@@ -118,6 +120,11 @@ class Arrivals:
         """Return the ids of the workloads that changed since the last call."""
         touched, self._touched = self._touched, {}
         return touched
+
+    def take_nominated(self) -> list[Pod]:
+        """Return the nominated pods that joined a workload since the last call. Their owners may have been unknown."""
+        nominated, self.nominated = self.nominated, {}
+        return [pod for uid in nominated if (pod := self._pods.get(uid)) is not None]
 
     def take_out(self) -> list[Instruction]:
         """Return the instructions since the last call."""
@@ -432,6 +439,8 @@ class Arrivals:
             same = membership[1] == member and membership[0].id == understood.workload.id
             same = same and (not membership[0].speaks(member) or membership[0].has_same_request_as(understood.workload))
         workload = self._workloads.join(understood.workload, member)
+        if membership is None and pod.status.nominated_node_name:
+            self.nominated[uid] = None
         if workload.bound and not workload.complete:  # its size may now equal the number of members that run
             self._out += self._outcomes.note_size(workload)
         if not same:  # otherwise only its status changed, for instance by this scheduler's own condition

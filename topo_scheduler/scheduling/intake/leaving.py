@@ -6,6 +6,7 @@ pod loses its ownerReference instead. The scheduler then places it as a bare pod
 deletes the pods. If the Job is resumed before that, the scheduler places them.
 """
 
+import heapq
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -15,10 +16,14 @@ from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, PodRe
 
 REPORTED_AFTER_SECONDS: Final = 30.0
 """Seconds before the event for such a pod. Most are deleted sooner: an event for each would be useless."""
+MIN_UNREPORTED: Final = 64
+"""Entries of the heap up to which those of dropped pods are not removed."""
 
 
 @dataclass(slots=True)
 class _Left:
+    """A pod that is about to be deleted, why, and when its event is due, in seconds; infinite once it was emitted."""
+
     pod: PodRef
     why: str
     due: float
@@ -29,6 +34,8 @@ class Leaving:
 
     def __init__(self) -> None:
         self._pods: dict[str, _Left] = {}
+        self._unreported: list[tuple[float, str]] = []
+        """A heap of the pods without an event, and of some that were dropped, by when it is due."""
         self._new: list[str] = []
         self._namespaces: set[str] = set()
         self._changed: set[str] = set()
@@ -44,6 +51,14 @@ class Leaving:
         """Record a pod that is about to be deleted, and why."""
         self._pods[pod.uid] = _Left(pod, why, now + REPORTED_AFTER_SECONDS)
         self._new.append(pod.uid)
+        heapq.heappush(self._unreported, (now + REPORTED_AFTER_SECONDS, pod.uid))
+        if len(self._unreported) > 2 * len(self._pods) + MIN_UNREPORTED:  # mostly pods that were dropped
+            self._unreported = [(left.due, uid) for uid, left in self._pods.items() if left.due < inf]
+            heapq.heapify(self._unreported)
+
+    def _is_current(self, due: float, uid: str) -> bool:
+        left = self._pods.get(uid)
+        return left is not None and left.due == due
 
     def holds(self, uid: str) -> bool:
         """Return whether a pod is among them."""
@@ -77,17 +92,21 @@ class Leaving:
     def due(self, now: float) -> list[Instruction]:
         """Return the events for pods that still exist after `REPORTED_AFTER_SECONDS`, once for each."""
         out: list[Instruction] = []
-        for left in self._pods.values():
-            if left.due <= now:
-                left.due = inf
-                remedy = "resume an owner that is suspended or scaled to 0, or remove the pod's ownerReferences"
-                if left.pod.namespace in self._namespaces:
-                    remedy = "create it again in another namespace"
-                text = f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, {remedy}"
-                out.append(EmitEvent(left.pod, True, Reason.OWNER_DELETED, text))
+        while self._unreported and self._unreported[0][0] <= now:
+            due, uid = heapq.heappop(self._unreported)
+            if not self._is_current(due, uid):
+                continue
+            left = self._pods[uid]
+            left.due = inf
+            remedy = "resume an owner that is suspended or scaled to 0, or remove the pod's ownerReferences"
+            if left.pod.namespace in self._namespaces:
+                remedy = "create it again in another namespace"
+            text = f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, {remedy}"
+            out.append(EmitEvent(left.pod, True, Reason.OWNER_DELETED, text))
         return out
 
     def next_due(self) -> float | None:
         """Return when to call `due` next, in seconds."""
-        first = min((left.due for left in self._pods.values()), default=inf)
-        return None if first == inf else first
+        while self._unreported and not self._is_current(*self._unreported[0]):
+            heapq.heappop(self._unreported)
+        return self._unreported[0][0] if self._unreported else None

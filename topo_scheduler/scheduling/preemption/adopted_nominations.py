@@ -19,9 +19,19 @@ class AdoptedNominations:
         self._trust = NominationTrust(world.nodes)
         self._until: dict[str, float] = {}
         """Until when the nomination of each pod counts, in seconds."""
+        self.early: dict[str, tuple[str, bool]] = {}
+        """Nodes of pods that no workload includes yet, as their owners are not known, and whether each was listed."""
 
-    def put(self, nomination: Nomination, now: float, *, of_predecessor: bool) -> bool:
-        """Record the nomination of a pod, which a predecessor wrote or another component; return whether it counts."""
+    def read(self, uid: str, node: str, *, listed: bool) -> None:
+        """Keep the nomination of a pod until a workload includes the pod.
+
+        ``listed``: it is from before the first decision. It stays so if the pod is read again with the same node.
+        """
+        self.early[uid] = node, listed or self.early.get(uid) == (node, True)
+
+    def put(self, nomination: Nomination, now: float) -> bool:
+        """Record a nomination that was read: of a predecessor, or of another component. Return whether it counts."""
+        of_predecessor = self.early.pop(nomination.uid, None) == (nomination.node, True)
         if not self._trust.admit(nomination, now, of_predecessor=of_predecessor):
             return False
         self._until[nomination.uid] = now + COUNTS_SECONDS
@@ -29,6 +39,7 @@ class AdoptedNominations:
 
     def ended(self, uid: str, now: float, *, in_vain: bool) -> None:
         """Forget a pod that is placed or has a claim, or in vain one that is gone or whose time is over."""
+        self.early.pop(uid, None)
         if self._until.pop(uid, None) is not None:
             self._trust.end(uid, now, in_vain=in_vain)
 

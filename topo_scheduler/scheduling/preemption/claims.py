@@ -192,10 +192,15 @@ class PreemptionClaims:
         return True
 
     def awaits(self, uid: str) -> bool:
-        """Return whether a pod is a victim of an active claim with pods that are still to be placed."""
+        """Return whether a pod is a victim of an active claim with pods that are still to be placed.
+
+        A claim that lost a pod waits for no victim any more. If another pod comes in its place, there is a new plan.
+        """
         claim = self._claims.get(self._victim_of.get(uid, ""))
+        if claim is None or claim.has_lost_pod:
+            return False
         # Pods that are no longer to be placed end their claim only at the next step.
-        memberships = (self._workloads.of_pod(pod) for pod in claim.nodes) if claim is not None else ()
+        memberships = (self._workloads.of_pod(pod) for pod in claim.nodes)
         return any(membership is not None and membership[1].stage is Stage.PENDING for membership in memberships)
 
     def preemptors(self, uid: str) -> list[str]:
@@ -241,7 +246,8 @@ class PreemptionClaims:
             if claim is not failed and chosen_again:
                 self._ending[claim.workload] = None
                 continue
-            out += self.end(claim, now) if claim is failed else self.clear(claim)
+            # A claim that lost a pod has not failed: the pods that are there now get a new plan at once.
+            out += self.end(claim, now) if claim is failed and not claim.has_lost_pod else self.clear(claim)
             lost.append(claim.workload)
         return out, lost
 

@@ -144,14 +144,18 @@ class Preempting:
     # ------------------------------------------------------------ input
 
     def pods_applied(self, pods: Iterable[Pod], now: float, *, listed: bool = False) -> None:
-        """Record the nominations of pending pods of all schedulers. Must run after the workloads have processed these
-        pods. ``listed``: the pods are from before the first decision.
+        """Record the nominations of pending pods of all schedulers.
+
+        Must run after the workloads have processed these pods, and again once a workload includes such a pod.
+        ``listed``: the pods are from before the first decision.
         """
         for pod in pods:
             uid = pod.metadata.uid
             if pod.spec.node_name and self.vain_evictions and (membership := self._workloads.of_pod(uid)) is not None:
                 self.vain_evictions.bound(membership[0].id, uid)
             if not pod.status.nominated_node_name and self.nominations.get(uid) is None:
+                if self._adopted.early:
+                    self._adopted.early.pop(uid, None)
                 continue
             ours = pod.spec.scheduler_name == self._scheduler_name
             if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
@@ -166,12 +170,14 @@ class Preempting:
                     self._claims.was_bound(uid)
             elif not ours:
                 self._of_others.applied(pod, now)
-            elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
+            elif uid not in self._claims.handled:
                 # Nominated by a previous process of this scheduler, or by a component that knows of upcoming room.
-                self._claims.handled.add(uid)
-                nomination = nomination_of(pod, self._world)
-                if self._adopted.put(nomination, now, of_predecessor=listed):
-                    self.nominations.put(nomination)
+                self._adopted.read(uid, pod.status.nominated_node_name, listed=listed)
+                if self._workloads.of_pod(uid) is not None:  # otherwise this is called again once it is known
+                    nomination = nomination_of(pod, self._world)
+                    self._claims.handled.add(uid)
+                    if self._adopted.put(nomination, now):
+                        self.nominations.put(nomination)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""

@@ -67,17 +67,22 @@ class Requeuer:
         self._next_check = 0.0
         self._storage = StorageWakes()
 
-    def settle(self, now: float) -> None:
-        """Move each workload that changed to its place in the queue."""
+    def settle(self, now: float) -> list[tuple[str, Exception]]:
+        """Move each workload that changed to its place in the queue; return by id for which of them that raised."""
+        failed: list[tuple[str, Exception]] = []
         for id_ in self._arrivals.take_touched():
             workload = self._workloads.get(id_)
-            self._failure_cache.forget(id_)
-            if workload is None:
-                self._queue.remove(id_)
-                self._preempting.deleted(id_, now)
-                self._contention.forget(id_)
-            else:
-                self._requeue(workload, now)
+            try:
+                self._failure_cache.forget(id_)
+                if workload is None:
+                    self._queue.remove(id_)
+                    self._preempting.deleted(id_, now)
+                    self._contention.forget(id_)
+                else:
+                    self._requeue(workload, now)
+            except Exception as error:
+                failed.append((id_, error))
+        return failed
 
     def _requeue(self, workload: Workload, now: float) -> None:
         pending = workload.at(Stage.PENDING)
@@ -125,11 +130,12 @@ class Requeuer:
             # A node that changed may also close or open others, by its domains.
             elsewhere = rules_changed and conditions.depends_on_pods
             links_freed = freed and workload.gang and any(cls.bandwidth for cls in conditions.classes)
-            nearby = elsewhere or (neighbours and neighbours.may_help(workload))
+            try:
+                nearby = elsewhere or (neighbours and neighbours.may_help(workload))
+                nearby = nearby or ((claims or stored) and self._is_concerned(workload, claims, stored=stored))
+            except Exception:
+                nearby = True  # the attempt fails the same way, and reports it
             if nearby or links_freed or workload.namespace in fallen:
-                self._queue.wake(id_)
-                continue
-            if (claims or stored) and self._is_concerned(workload, claims, stored=stored):
                 self._queue.wake(id_)
                 continue
             room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang

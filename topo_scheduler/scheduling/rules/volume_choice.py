@@ -32,6 +32,7 @@ from topo_scheduler.state.storage.storage_objects import (
     Storage,
     VolumeChoice,
     VolumeWrite,
+    belongs,
 )
 
 Seated = tuple[Constraints, int, Profile | None]
@@ -148,8 +149,26 @@ def _check_limits(context: FilterContext, placed_pods: Sequence[Seated]) -> None
 # ---------------------------------------------------------------- writes and their results
 
 
+def obstacle_to(storage: Storage, choice: VolumeChoice) -> str:
+    """Return why a claim can't get its volume as chosen, or an empty string.
+
+    Between a decision and its writes, users may delete claims and volumes, and Kubernetes may bind a volume.
+    """
+    claim = storage.claims.get(choice.claim)
+    if claim is None:
+        return f'persistentvolumeclaim "{choice.claim[1]}" was deleted'
+    if not choice.volume:
+        return ""
+    volume = storage.volumes.get(choice.volume)
+    if volume is None:
+        return f'persistentvolume "{choice.volume}" was deleted'
+    if volume.spec.claim_ref is not None and not belongs(volume, claim):
+        return f'persistentvolume "{choice.volume}" was reserved for another claim'
+    return ""
+
+
 def writes_for(storage: Storage, choice: VolumeChoice) -> VolumeWrite | None:
-    """Return the write for the API server, None if it has the choice already."""
+    """Return the write for the API server, None if it has the choice already. There must be no `obstacle_to` it."""
     claim = storage.claims[choice.claim]
     metadata = claim.metadata
     if not choice.volume:
