@@ -11,9 +11,9 @@ really bound releases all others of its kind. If the dry run is refused, nothing
 A dry run may give no result: no answer, or a webhook that does not take part in dry runs. Then the scheduler does not
 wait for one: the binds themselves show it.
 
-A dry run may also succeed where the bind does not: etcd stores no pod above a certain size. After such a refusal, or
-two refusals of pods for which others had been evicted, the scheduler evicts nothing for pods of that kind until one of
-them is bound.
+A dry run may also succeed where the bind does not: etcd stores no pod above a certain size. After such a refusal the
+scheduler evicts nothing for pods of that kind until one of them is bound. The same holds after two refusals of pods for
+which others had been evicted.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -46,8 +46,8 @@ NO_ROOM_IS_MADE: Final = (
 MAX_VAIN_EVICTIONS: Final = 2
 """Refusals of pods for which others had been evicted, after which nothing more is evicted for pods of their kind."""
 REFUSED_AFTER_EVICTIONS: Final = (
-    f"The scheduler evicts no pod to make room, as the API server refused {MAX_VAIN_EVICTIONS} times to bind such a pod"
-    " after others had been evicted for it"
+    f"The scheduler evicts no pod to make room, as {MAX_VAIN_EVICTIONS} times the API server refused such a pod after"
+    " others were evicted for it"
 )
 """Why nothing is evicted, before the API server's message."""
 STOPPED: Final = "pods like it were refused meanwhile"

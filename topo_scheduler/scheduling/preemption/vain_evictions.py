@@ -1,6 +1,6 @@
-"""Evictions in vain: pods were evicted for a workload that was deleted before it was bound, lost pods, never got its
-volumes, did not use its room, or was refused by the API server.
+"""Evictions in vain: pods were evicted for a workload that was never bound, or lost pods, or left its room unused.
 
+It may have been deleted, its volumes may have failed, or the API server may have refused it.
 Users can cause that at any time, with a deleted claim or an edited annotation for example. So a namespace where it
 happens again evicts no pods for a while: otherwise its users could evict all pods of lower priority, again and again,
 without using their room.
@@ -17,8 +17,8 @@ PAUSED: Final = (
     " before they were bound or did not use the room, or their volumes, resource claims or binds failed"
 )
 ONE_AT_A_TIME: Final = (
-    "The scheduler evicts pods for one workload of this namespace at a time, and does so for another now, as it did so"
-    " in vain before"
+    "The scheduler evicts pods for one workload of this namespace at a time, now for another one, as it did so in vain"
+    " before"
 )
 TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
