@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -88,6 +88,7 @@ def check_containers(
         slack: entries in addition to those of pods and of other objects.
     """
     sections = sections or {}
+    assert not (stale := _stale(root_object, root)), f"{PAGE.name} has rows for containers that do not exist: {stale}"
     named = {name: bound for called in {root, *sections.values()} for name, bound in bounds(called).items()}
     sizes: Counter[str] = census(root_object)
     for path, entries in sizes.items():
@@ -101,3 +102,22 @@ def check_containers(
         nested = "[" in path or "<" in path
         allowed = most(named[name], pods, nodes, objects, slack) * (NESTED_ENTRIES if nested else 1)
         assert entries <= allowed, f"{path} has {entries} entries, by {PAGE.name} at most {allowed} ({named[name]})"
+
+
+def _stale(root_object: object, root: str) -> list[str]:
+    """Return the containers of the page that no object below a root has. What is absent just now is not looked at."""
+    return [path for path in bounds(root) if not _exists(root_object, path.split(".")[1:])]
+
+
+def _exists(holder: object, names: Sequence[str]) -> bool:
+    for name in names:
+        attribute = name.removesuffix("[]")
+        if holder is None:
+            return True
+        if not hasattr(holder, attribute):
+            return False
+        holder = getattr(holder, attribute)
+        if attribute != name:  # any of the objects in a container
+            assert isinstance(holder, Mapping)
+            holder = next(iter(holder.values()), None)
+    return True

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recovery.world import World
+from tests.scheduling.function_calls import calls_of, of_package
 from topo_scheduler.api.migrations import Migration, MigrationStatus, MigrationWrite, Phase
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
@@ -178,3 +179,27 @@ def test_the_same_pods_are_moved_again_though_an_earlier_migration_of_theirs_is_
     world.fail(lost)
     world.run(10)
     assert world.phases() == [Phase.CANCELLED, Phase.PLANNED]
+
+
+def test_one_more_that_is_over_costs_little_however_many_there_are() -> None:
+    finished, spec = filled(2000), keeping()
+
+    def end_one() -> None:
+        finished.note(migration("one-more", 500.5), 3000.0)
+        finished.due(spec, 0.0, 3000.0)
+        finished.next_due(spec, 0.0, 3000.0)
+
+    assert of_package(calls_of(end_one)).total() < 60, "2,000 when all were sorted each time"
+
+
+def test_a_step_does_not_look_at_those_of_a_namespace_whose_deletions_pause() -> None:
+    finished, spec = filled(2000), keeping(max_count=0)
+    finished.note(migration("kept", 0.0, namespace="other"), 0.0)
+    for deletion in finished.due(spec, 0.0, 9 * HOUR):
+        finished.deleted(deletion.key, MigrationWrite.FORBIDDEN, 0.0)
+    finished.forget("other/kept")
+    paused_until = finished.next_due(spec, 5.0, 9 * HOUR)
+    assert paused_until is not None and paused_until > 10.0
+    assert of_package(calls_of(lambda: finished.due(spec, 6.0, 9 * HOUR + 1))).total() < 10, "6,000 when all were"
+    assert finished.next_due(spec, 6.0, 9 * HOUR + 1) == paused_until
+    assert finished.due(spec, paused_until, 9 * HOUR + paused_until)

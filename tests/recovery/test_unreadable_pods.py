@@ -75,11 +75,12 @@ def test_pods_of_a_failed_node_are_moved_although_one_of_another_namespace_can_n
 def test_a_migration_goes_on_without_a_pod_of_another_namespace_that_can_not_be_read() -> None:
     """It might make room, but its owner may never be readable."""
     world = _restarted()
-    tracked = world.recovery.migrations.context.tracked["default/asked"]
-    tracked.state, tracked.learning = LEARNING, frozenset({"a", "other"})
+    context = world.recovery.migrations.context
+    tracked = context.tracked["default/asked"]
+    context.index.reads(tracked, ("a", "other"))
     world.recovery.migrations.unread(PodRef("hostile", "other", "other"), "503", world.now)
     assert tracked.learned == {"other"} and tracked.state == LEARNING, "its own pod is still to be read"
-    tracked.learning = frozenset({"other"})
+    context.index.reads(tracked, ("other",))
     world.recovery.migrations.unread(PodRef("hostile", "other", "other"), "503", world.now)
     assert [tracked.state, tracked.writing] == [None, False]
 

@@ -147,6 +147,7 @@ class World:
         """Carry out everything there is to do now."""
         for _ in range(20_000):
             out = self.recovery.step(self.now)  # first: what Migrations hold is nobody's to take
+            self.recovery.take_changed()  # the runner follows their owners
             for instruction in out:
                 self.carry_out(instruction)
             self.d.step()

@@ -119,6 +119,10 @@ class Cause(StrEnum):
         return self in (Cause.NOT_READY, Cause.UNREACHABLE, Cause.DELETED, Cause.DOMAIN)
 
 
+_PHASES: Final = {phase.value: phase for phase in Phase}
+_CAUSES: Final = {cause.value: cause for cause in Cause}
+
+
 class MigrationPod(Value, frozen=True):
     """``spec.pods[]``. Without a uid, the pod that has the name at the time of planning."""
 
@@ -265,7 +269,7 @@ class Migration(Base):
     @property
     def phase(self) -> Phase | None:
         """Current phase; None for a new Migration or an invalid status, which the scheduler plans again."""
-        return next((phase for phase in Phase if phase == self.status.phase), None)
+        return _PHASES.get(self.status.phase)
 
     @property
     def running(self) -> bool:
@@ -302,4 +306,4 @@ class Migration(Base):
     @property
     def cause(self) -> Cause:
         """The cause, or ``Requested`` for an unknown reason."""
-        return next((cause for cause in Cause if cause == self.spec.reason), Cause.REQUESTED)
+        return _CAUSES.get(self.spec.reason, Cause.REQUESTED)

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.kube.connection.errors import KubeError, is_missing
+from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 
 log = logging.getLogger(__name__)
 
 CONCURRENT_READS: Final = 4
-"""Migrations that are read at once: each may have 1.5 MiB."""
+"""Migrations that are read at once: each may have 1.5 MiB. Namespaces take turns, and of one are read 3 at most."""
 AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read is retried."""
 
@@ -33,7 +34,8 @@ class MigrationReader:
     start: Callable[[Coroutine[Any, Any, None], str], None]
     handle: Callable[[Migration | Unreadable], None]
     missing: Callable[[str, str, str], None]
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_READS))
+    _slots: FairSlots = field(default_factory=lambda: FairSlots(CONCURRENT_READS, None, lendable=0))
+    """It lends none: what a slow answer holds takes memory too."""
     _changed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Uid and version of the latest change."""
     _reading: set[tuple[str, str]] = field(default_factory=set)
@@ -61,7 +63,7 @@ class MigrationReader:
         try:
             while (latest := self._changed.get(key)) is not None:
                 try:
-                    async with self._slots:
+                    async with self._slots.slot(key[0]):
                         migration = await self.writer.read(*key)
                         # Handled while the slot is held, so that at most `CONCURRENT_READS` exist at a time.
                         if self._changed.get(key) == latest:

@@ -7,9 +7,10 @@ longer lead to it, so it is also in the status, from which a later leader contin
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import MAX_OWNERS, Migration, MigrationOwner
@@ -27,6 +28,8 @@ CONFIRMED_SECONDS: Final = 1.0
 """Age up to which such an answer is valid."""
 AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of an owner is retried."""
+CHECKED_MIGRATIONS: Final = 16
+"""Migrations whose owners are checked in each step though no change of them was reported, in turn."""
 Read = Callable[[PodRef], Awaitable[Pod | None]]
 Find = Callable[[], Awaitable[ObjectMeta | None]]
 """Returns the object right below a topmost owner; None if there is none any more."""
@@ -35,7 +38,7 @@ Start = Callable[[Coroutine[Any, Any, None], str], None]
 
 @dataclass(slots=True)
 class _MovedOwner:
-    uid: str
+    migration: Migration
     tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
     """The object below each topmost owner, by the controller for which it was read; None if absent or not read yet."""
     reading: set[asyncio.Event] = field(default_factory=set)
@@ -68,7 +71,12 @@ class MovedOwners:
     start: Start
     changed: Callable[[], None]
     _followed: dict[str, _MovedOwner] = field(default_factory=dict)
-    _uids: frozenset[str] = frozenset()
+    _keys: dict[str, set[str]] = field(default_factory=dict)
+    """Migrations by the uids of the known topmost owners of their pods."""
+    _suspect: dict[str, None] = field(default_factory=dict)
+    """Migrations of which an owner was read, or has changed, since the last `gone`."""
+    _unchecked: dict[str, None] = field(default_factory=dict)
+    """Migrations that are checked before the first of them is checked again."""
     _read_since: dict[str, None] = field(default_factory=dict)
     """Migrations of which an owner was read since the last `take_read`."""
 
@@ -78,30 +86,67 @@ class MovedOwners:
     def follow(self, migrations: Iterable[Migration]) -> None:
         """Follow the owners of these Migrations, and no others."""
         by_key = {migration.key: migration for migration in migrations}
-        for key, moved_owner in list(self._followed.items()):
-            if key not in by_key or by_key[key].metadata.uid != moved_owner.uid:
-                del self._followed[key]
-                self._read_since.pop(key, None)
-                self._note()
-        for key, migration in by_key.items():
-            moved_owner = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
-            for owner in migration.status.owners:
-                if owner.uid not in moved_owner.tops and moved_owner.room() and owner.uid not in moved_owner.owners():
-                    self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
-            for controller, pod in _one_of_each(migration):
-                if controller not in moved_owner.tops and moved_owner.room():
-                    self._follow(key, controller, partial(self._of_pod, pod))
-            # Other owners are not read any more: the Migration has been planned since.
-            moved_owner.unread &= moved_owner.tops.keys()
+        self.update({**dict.fromkeys(self._followed), **by_key})
+
+    def update(self, changed: Mapping[str, Migration | None]) -> None:
+        """Follow the owners of Migrations that appeared or changed, and not of those that ended, which have None."""
+        for key, migration in changed.items():
+            moved_owner = self._followed.get(key)
+            uid = migration.metadata.uid if migration is not None else ""
+            if moved_owner is not None and moved_owner.migration.metadata.uid != uid:
+                self._forget(key, moved_owner)
+                moved_owner = None
+            if migration is None:
+                continue
+            if moved_owner is None:
+                moved_owner = self._followed[key] = _MovedOwner(migration)
+            moved_owner.migration = migration
+            self._follow_missing(key, moved_owner)
+
+    def _follow_missing(self, key: str, moved_owner: _MovedOwner) -> None:
+        """Follow those owners of a Migration's pods that are not followed yet."""
+        migration = moved_owner.migration
+        for owner in migration.status.owners:
+            if owner.uid not in moved_owner.tops and moved_owner.room() and owner.uid not in moved_owner.owners():
+                self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
+        for controller, pod in _one_of_each(migration):
+            if controller not in moved_owner.tops and moved_owner.room():
+                self._follow(key, controller, partial(self._of_pod, pod))
+        # Other owners are not read any more: the Migration has been planned since.
+        moved_owner.unread &= moved_owner.tops.keys()
+
+    def _forget(self, key: str, moved_owner: _MovedOwner) -> None:
+        del self._followed[key]
+        for marked in (self._read_since, self._suspect, self._unchecked):
+            marked.pop(key, None)
+        for uid in moved_owner.owners():
+            if (keys := self._keys.get(uid)) is not None:
+                keys.discard(key)
+                if not keys:
+                    del self._keys[uid]
 
     def needs(self, uid: str) -> bool:
         """Return whether an owner is the topmost one of a Migration's pods."""
-        return uid in self._uids
+        return uid in self._keys
+
+    def owner_changed(self, uid: str) -> None:
+        """Have the Migrations checked whose pods are below an owner."""
+        self._suspect.update(dict.fromkeys(self._keys.get(uid, ())))
 
     def gone(self) -> Iterator[tuple[str, str]]:
-        """Yield the Migrations with a deleted owner, or one in deletion, and the reason."""
-        for key, moved_owner in self._followed.items():
-            for below in moved_owner.tops.values():
+        """Yield the Migrations with a deleted owner, or one in deletion, and the reason.
+
+        Those with changes are checked, and a few of the others, in case that a change was not reported.
+        """
+        if not self._unchecked:
+            self._unchecked = dict.fromkeys(self._followed)
+        keys, self._suspect = self._suspect, {}
+        for key in list(islice(self._unchecked, CHECKED_MIGRATIONS)):
+            del self._unchecked[key]
+            keys[key] = None
+        for key in keys:
+            moved_owner = self._followed.get(key)
+            for below in moved_owner.tops.values() if moved_owner is not None else ():
                 chain = self.owners.resolve(below) if below is not None else None
                 if isinstance(chain, Chain) and chain.deleted:
                     yield key, chain.deleted
@@ -130,7 +175,10 @@ class MovedOwners:
             return False
         tops = [below for below in moved_owner.tops.values() if below is not None]
         asking = [self.owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
-        return None not in await asyncio.gather(*asking)
+        confirmed = None not in await asyncio.gather(*asking)
+        if self._followed.get(key) is moved_owner:
+            self._suspect[key] = None
+        return confirmed
 
     def _follow(self, key: str, name: str, find: Find) -> None:
         moved_owner, read = self._followed[key], asyncio.Event()
@@ -145,15 +193,18 @@ class MovedOwners:
             moved_owner.unread.discard(name)
             if below is not None and self._followed.get(key) is moved_owner:
                 moved_owner.tops[name] = below
-                self._read_since[key] = None
-                self._note()
+                self._read_since[key] = self._suspect[key] = None
+                if below.controller is not None:
+                    self._keys.setdefault(below.controller.uid, set()).add(key)
                 self.changed()
         except KubeError as error:
             log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
             moved_owner.unread.add(name)
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
-            moved_owner.tops.pop(name, None)  # read again with the next step
+            moved_owner.tops.pop(name, None)
+            if self._followed.get(key) is moved_owner:
+                self._follow_missing(key, moved_owner)
             self.changed()
         finally:
             read.set()
@@ -172,9 +223,6 @@ class MovedOwners:
         below = ObjectMeta(name=migration.name, namespace=migration.namespace, owner_references=[reference])
         await self.owners.complete(below)
         return below
-
-    def _note(self) -> None:
-        self._uids = frozenset(uid for moved_owner in self._followed.values() for uid in moved_owner.owners())
 
 
 def _recordable(moved_owner: _MovedOwner) -> list[MigrationOwner]:

@@ -66,6 +66,10 @@ MAX_DEATHS: Final = 5
 DEATHS_WITHIN_SECONDS: Final = 600.0
 LONGEST_RESTART_SECONDS: Final = 60.0
 """Longest pause before the thread is restarted: it lists all nodes."""
+REST_FACTOR: Final = 3.0
+"""Rest after a step, as a multiple of its time: each change of a pod or node causes a step, and tenants make many."""
+LONGEST_REST_SECONDS: Final = 0.05
+"""Longest of these rests: so much later at most is a failed node handled."""
 REQUESTS_IN_FLIGHT: Final = 16
 REQUESTS_IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
@@ -202,6 +206,7 @@ class RecoveryRunner:
     def owner_changed(self, uid: str) -> None:
         """Handle an owner that changed, or was deleted."""
         if self.needs_owner(uid):
+            self._moved_owners.owner_changed(uid)
             self._wake.set()
 
     def needs_owner(self, uid: str) -> bool:
@@ -344,9 +349,13 @@ class RecoveryRunner:
         try:
             while not self._reconfigured.is_set() and not self._watcher.wrong():
                 self._wake.clear()
+                began = self.clock()
                 self._handle_messages()
                 self._step()
+                rest_until = (ended := self.clock()) + min(LONGEST_REST_SECONDS, REST_FACTOR * (ended - began))
                 await set_or_due(self._wake, self._machine.next_due(), self.clock)
+                if (rest := rest_until - self.clock()) > 0:
+                    await asyncio.sleep(rest)
         finally:
             watcher, self._watcher = self._watcher, None
             wrong, refused = watcher.wrong(), watcher.refused
@@ -384,6 +393,7 @@ class RecoveryRunner:
         except NotFound:
             machine.release_all()
             self._machine = None
+            self._moved_owners.follow(())
         except KubeError as error:
             log.warning("Migrations can't be listed: %s", error)
             return
@@ -465,7 +475,7 @@ class RecoveryRunner:
         for key, owners in self._moved_owners.take_read():
             self._machine.owners_read(key, owners)
         out = self._machine.step(self.clock())
-        self._moved_owners.follow(self._machine.under_way())
+        self._moved_owners.update(self._machine.take_changed())
         for instruction in out:
             self._executor.carry_out(instruction)
         if out:

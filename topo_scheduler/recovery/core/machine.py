@@ -115,9 +115,9 @@ class Recovery:
         if (tracked := self.migrations.context.tracked.get(migration)) is not None:
             tracked.owners = owners
 
-    def under_way(self) -> list[Migration]:
-        """Return the Migrations that are not over."""
-        return [tracked.migration for tracked in self.migrations.context.tracked.values()]
+    def take_changed(self) -> dict[str, Migration | None]:
+        """Return the Migrations that changed since the last call, by namespace and name; None for those that ended."""
+        return self.migrations.context.take_changed()
 
     def release_all(self) -> None:
         """Release all seats, as recovery is turned off. The objects stay as they are."""

@@ -5,7 +5,6 @@ from the object alone. Nodes are reserved from Reserving on, as the object says.
 says Evicting.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from math import inf
 from typing import Final
@@ -16,6 +15,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.text import few_for
 from topo_scheduler.recovery.core.execution import Execution
+from topo_scheduler.recovery.core.waiting_lines import WaitingLine, WaitingMigrations
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
@@ -40,8 +40,10 @@ FORBIDDEN_RETRY_SECONDS: Final = 300.0
 """Longest pause, in seconds, before a request that RBAC forbids is retried."""
 RECHECK_SECONDS: Final = 10.0
 """Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
-STEP_SECONDS: Final = 0.01
-"""Seconds after which a step tries no further Migration without seats: users may create thousands."""
+HEALING_STEP_SECONDS: Final = 0.01
+"""Seconds after which a step tries no further Migration without seats that heals, or makes room."""
+OTHERS_STEP_SECONDS: Final = 0.005
+"""The same for the other Migrations without seats: users may create thousands."""
 LONGEST_WRITE_PAUSE_SECONDS: Final = 60.0
 """Longest pause, in seconds, before a status that was not written is written again."""
 ALTERED: Final = "an admission webhook changes its status"
@@ -72,8 +74,7 @@ class Migrations:
         self._clock = clock
         self._begun = False
         """Whether the first step has begun: all Migrations that existed by then are known."""
-        self._left: deque[str] = deque()
-        """Keys of Migrations without seats that are tried before the first of them is tried again."""
+        self._waiting = WaitingMigrations()
         self._over: dict[str, tuple[str, str]] = {}
         """Uid and version of Migrations that are over, so that no older view brings them back."""
 
@@ -121,7 +122,6 @@ class Migrations:
             return
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
-        self.context.changed()
         warranted = self.context.warranted(migration)
         self.context.limits.note(migration, self.context.epoch + now, warranted=warranted)
         self.context.moved.note(migration, self.context.spec.limits, self.context.epoch + now)
@@ -135,7 +135,7 @@ class Migrations:
                     self._left_behind(tracked.migration, "misled by a status that another client wrote")
                 elif tracked.superseded:
                     self.interference.lost(tracked.migration)
-                del self.context.tracked[key]
+                self._untrack(key)
                 self._gang_room.forget(uid)
             self._memory.release(key)
             self.context.release(key)
@@ -148,7 +148,7 @@ class Migrations:
             return
         self._memory.hold(migration)
         if tracked is None:
-            self.context.tracked[key] = tracked = Tracked(migration, found_at_start=not self._begun)
+            tracked = Tracked(migration, found_at_start=not self._begun)
         elif version != tracked.migration.metadata.resource_version:
             # The Migration changed, whatever the answers to earlier writes were.
             tracked.failures, tracked.not_before = 0, -inf
@@ -158,15 +158,27 @@ class Migrations:
         if tracked.edited and not before:
             self._left_behind(tracked.migration, "edited")
         tracked.record_phases(now)
+        self.context.track(tracked)
+        self._schedule(tracked)
+
+    def _schedule(self, tracked: Tracked) -> None:
+        """Have a Migration tried when it is due: in each step if it holds seats, in its turn if not."""
+        if tracked.migration.running:
+            self._waiting.remove(tracked.migration.key)
+        else:
+            self._waiting.put(tracked, heals=self.context.comes_first(tracked))
+
+    def _untrack(self, key: str) -> None:
+        self.context.untrack(key)
+        self._waiting.remove(key)
 
     def gone(self, key: str, uid: str = "", how: str = "deleted") -> None:
         """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
-        tracked = self.context.tracked.get(key)
-        if tracked is not None and uid and tracked.migration.metadata.uid != uid:
+        tracked, latest = self.context.tracked.get(key), self._latest(key)
+        if uid and latest is not None and latest[0] != uid:
             return
-        self.context.tracked.pop(key, None)
+        self._untrack(key)
         self._memory.release(key)
-        self.context.changed()
         self.context.finished.forget(key)
         self._over.pop(key, None)
         self.context.intended.pop(key, None)
@@ -221,6 +233,8 @@ class Migrations:
             self.seen(migration, now)
         if tracked is not None and tracked.altered:  # after `seen`, for which such a write is a change like any other
             tracked.not_before = now + doubled(2.0, tracked.altered, LONGEST_WRITE_PAUSE_SECONDS)
+        if tracked is not None and self.context.tracked.get(key) is tracked:
+            self._schedule(tracked)
 
     def deleted(self, key: str, outcome: MigrationWrite, message: str, now: float) -> None:
         """Handle the result of the deletion of a finished Migration."""
@@ -232,10 +246,18 @@ class Migrations:
         return self.context.finished.fresh_name(namespace, name, self.context.tracked)
 
     def learned(self, uids: Sequence[str]) -> None:
-        """Record that pods were given to the engine, or are gone."""
-        for tracked in self.context.tracked.values():
-            tracked.learned.update(uids)
-            tracked.state = None
+        """Record that pods were given to the engine, or are gone, in the Migrations that wait for them."""
+        for uid in uids:
+            for tracked in self.context.index.was_read(uid):
+                tracked.learned.add(uid)
+                self._try_again(tracked)
+
+    def _try_again(self, tracked: Tracked) -> None:
+        """Have a Migration tried in its next turn, as it need not wait for pods any more."""
+        tracked.state = None
+        if not (tracked.backoff.times or tracked.failures or tracked.altered):
+            tracked.not_before = -inf
+        self._schedule(tracked)
 
     def unread(self, pod: PodRef, reason: str, now: float) -> None:
         """Write to the status of the Migrations that wait for a pod of theirs why it can't be read.
@@ -243,12 +265,14 @@ class Migrations:
         Those that wait for a pod of another namespace, which might make room, go on without it.
         """
         key = f"{pod.namespace}/{pod.name}"
-        for tracked in self.context.tracked.values():
-            if tracked.state != LEARNING or pod.uid not in tracked.learning:
+        for tracked in self.context.index.readers(pod.uid):
+            if tracked.state != LEARNING:
                 continue
             if pod.namespace != tracked.migration.metadata.namespace:
                 tracked.learned.add(pod.uid)
-                tracked.state = None if tracked.learning <= tracked.learned else LEARNING
+                self.context.index.goes_on_without(tracked, pod.uid)
+                if tracked.learning <= tracked.learned:
+                    self._try_again(tracked)
                 continue
             if tracked.writing:
                 continue
@@ -258,6 +282,7 @@ class Migrations:
             phase = tracked.migration.phase
             condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
             self.context.write(tracked, now, None, None, condition, message=text if phase is None else None)
+            self._schedule(tracked)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
@@ -284,6 +309,7 @@ class Migrations:
         if tracked is not None and not tracked.owner_gone:
             tracked.owner_gone, tracked.not_before = reason, -inf
             self.context.release(key)
+            self._schedule(tracked)
 
     def moved_pods(self) -> set[str]:
         """Return the uids of pods with an unfinished Migration that would not end if their nodes failed."""
@@ -296,41 +322,47 @@ class Migrations:
     def step(self, now: float) -> list[RecoveryInstruction]:
         """Do the work that is due; return the instructions for the runner.
 
-        Migrations with seats are processed in each step, the others in turn as time allows.
+        Migrations with seats are processed in each step, the others in turn as time allows: first those that heal.
         """
-        context, began, self._begun = self.context, self._clock(), True
-        running = [tracked for tracked in context.tracked.values() if tracked.migration.running]
-        for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
+        context, self._begun = self.context, True
+        for tracked in sorted(context.index.running.values(), key=lambda tracked: tracked.order):
             if not tracked.writing and now >= tracked.not_before:
                 self._try(tracked, now)
-        if not self._left:
-            due = [
-                tracked
-                for tracked in context.tracked.values()
-                if not tracked.migration.running and now >= tracked.not_before
-            ]
-            self._left.extend(
-                tracked.migration.key for tracked in sorted(due, key=lambda tracked: _order(tracked.migration))
-            )
-        while self._left:
-            waiting = context.tracked.get(self._left.popleft())
-            if waiting is not None and not waiting.writing and now >= waiting.not_before:
-                self._try(waiting, now)
-                if self._clock() - began > STEP_SECONDS:
-                    break
+        self._waiting.wake(now)
+        self._try_line(self._waiting.healing, HEALING_STEP_SECONDS, now)
+        self._try_line(self._waiting.others, OTHERS_STEP_SECONDS, now)
         context.out += context.finished.due(context.spec, now, context.epoch + now)
         out, self.context.out = self.context.out, []
         return out
+
+    def _try_line(self, line: WaitingLine, seconds: float, now: float) -> None:
+        """Process Migrations without seats, until all that are due were tried, or ``seconds`` are over."""
+        began = self._clock()
+        line.start()
+        while (tracked := line.pop()) is not None:
+            self._try(tracked, now)
+            if self.context.tracked.get(tracked.migration.key) is tracked:
+                # A search that goes on blocks those of others, so it is continued in the next step.
+                searches = now < tracked.not_before <= now + NEXT_STEP_SECONDS
+                if not searches and not tracked.writing:
+                    tracked.not_before = max(tracked.not_before, now + self._waiting.pause(tracked))
+                self._schedule(tracked)
+            if self._clock() - began > seconds:
+                break
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next if nothing happens before."""
         times: list[float] = []
         context = self.context
-        if self._left:
+        if self._waiting.unfinished:
             times.append(now + NEXT_STEP_SECONDS)
+        if (at := self._waiting.next_due()) is not None:
+            times.append(at)
+        if len(self._waiting):
+            times.append(now + RECHECK_SECONDS)
         if (at := context.finished.next_due(context.spec, now, context.epoch + now)) is not None:
             times.append(at)
-        for tracked in self.context.tracked.values():
+        for tracked in context.index.running.values():
             times += [
                 at
                 for at in (tracked.not_before, *(eviction.until for eviction in tracked.evictions.values()))
@@ -340,7 +372,7 @@ class Migrations:
                 times.append(now + RECHECK_SECONDS)
             phase = Phase.PLACING if tracked.migration.phase is Phase.PLACING else Phase.RESERVING
             over = context.over_at(tracked, phase, context.spec.reservation_timeout)
-            if tracked.migration.running and over is not None:
+            if over is not None:
                 times.append(max(now + SEARCH_INTERVAL_SECONDS, over))
         return min(times, default=None)
 
@@ -394,13 +426,6 @@ class Migrations:
         elif not tracked.claimed:
             tracked.not_before = now + at - wall
         return tracked.claimed
-
-
-def _order(migration: Migration) -> tuple[int, int, str, str]:
-    """Return the sort key: Migrations with seats first, then those of highest priority, the largest, and by name."""
-    moves = migration.status.moves
-    priority = max((move.priority for move in moves), default=0)
-    return 0 if migration.running else 1, -priority, f"{10_000 - len(migration.spec.pods):05}", migration.key
 
 
 def _older(version: str, other: str) -> bool:

@@ -1,6 +1,6 @@
 """Shared context of planning and execution of Migrations: the state, the seats, and status writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,7 @@ from topo_scheduler.recovery.model.instructions import (
     RecoveryInstruction,
 )
 from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
+from topo_scheduler.recovery.model.migration_index import MigrationIndex
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
@@ -45,6 +46,8 @@ class MigrationContext:
     moved: Moved = field(default_factory=Moved)
     finished: Finished = field(default_factory=Finished)
     tracked: dict[str, Tracked] = field(default_factory=dict)
+    """Only `track` and `untrack` change it."""
+    index: MigrationIndex = field(default_factory=MigrationIndex)
     intended: dict[str, tuple[OtherPod, ...]] = field(default_factory=dict)
     """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
     asked: dict[str, None] = field(default_factory=dict)
@@ -53,7 +56,29 @@ class MigrationContext:
     """Migrations of failures whose creation is in flight."""
     out: list[RecoveryInstruction] = field(default_factory=list)
     """Instructions for the runner."""
-    _movers: dict[bool, dict[str, str]] = field(default_factory=dict)
+    _changed: dict[str, Migration | None] = field(default_factory=dict)
+    """Latest versions of the Migrations that changed since the last `take_changed`; None for those that are gone."""
+
+    # ------------------------------------------------------------ the Migrations
+
+    def track(self, tracked: Tracked) -> None:
+        """Add a Migration, or find it by its latest version from now on."""
+        key = tracked.migration.key
+        self.tracked[key] = tracked
+        self.index.put(tracked)
+        self._changed[key] = tracked.migration
+
+    def untrack(self, key: str) -> None:
+        """Remove a Migration that is over, or gone."""
+        tracked = self.tracked.pop(key, None)
+        if tracked is not None:
+            self.index.remove(tracked)
+            self._changed[key] = None
+
+    def take_changed(self) -> dict[str, Migration | None]:
+        """Return the Migrations that changed since the last call; None for those that are not tracked any more."""
+        changed, self._changed = self._changed, {}
+        return changed
 
     # ------------------------------------------------------------ seats
 
@@ -129,25 +154,11 @@ class MigrationContext:
 
         If nodes failed, voluntary Migrations that have evicted no pod yet don't count: they end.
         """
-        heals = tracked.migration.cause.of_node
-        if tracked.migration.status.moves:
-            return self._moved(heals, tracked)
-        # Cached for all Migrations that are planned in a row: a failed spine may cause hundreds.
-        if heals not in self._movers:
-            self._movers[heals] = self._moved(heals, tracked)
-        return self._movers[heals]
-
-    def _moved(self, heals: bool, tracked: Tracked) -> dict[str, str]:
-        return {
-            move.uid: other.migration.key
-            for other in self.tracked.values()
-            if other is not tracked and not (heals and other.migration.yields)
-            for move in self.own_moves(other.migration)
-        }
+        return _MovedElsewhere(self, tracked)
 
     def own_moves(self, migration: Migration) -> list[Move]:
         """Return the moves of a Migration without those of pods of other namespaces: a client may have written them."""
-        return [move for move in migration.status.moves if self._may_name(migration, move.uid)]
+        return [move for move in migration.status.moves if self.may_name(migration, move.uid)]
 
     def named_uids(self, migration: Migration) -> set[str]:
         """Return the uids of the pods that spec and moves of a Migration name, without those of other namespaces.
@@ -155,21 +166,17 @@ class MigrationContext:
         Any user can name any uid, and may keep the Migration from being refused for that for a while.
         """
         uids = {move.uid for move in migration.status.moves} | {pod.uid for pod in migration.spec.pods}
-        return {uid for uid in uids if self._may_name(migration, uid)}
+        return {uid for uid in uids if self.may_name(migration, uid)}
 
-    def _may_name(self, migration: Migration, uid: str) -> bool:
+    def may_name(self, migration: Migration, uid: str) -> bool:
+        """Return whether a pod may be one of the namespace of a Migration."""
         return self.view.namespace_of(uid) in ("", migration.metadata.namespace)
-
-    def changed(self) -> None:
-        """Drop caches, as a Migration appeared, changed or is gone."""
-        self._movers.clear()
 
     def moved_for(self, key: str) -> dict[str, tuple[Migration, Move]]:
         """Return the moves of Migrations that make room for another, by the uid of the pod."""
         return {
             move.uid: (helper.migration, move)
-            for helper in self.tracked.values()
-            if helper.migration.spec.makes_room_for == key
+            for helper in self.index.helpers(key)
             for move in helper.migration.status.moves
         }
 
@@ -180,11 +187,14 @@ class MigrationContext:
         """
         longest = self.spec.reservation_timeout
         return any(
-            other.migration.spec.makes_room_for == migration.key
-            and self.is_helper(other)
-            and self.since(other, Phase.PLANNED, now) <= longest
-            for other in self.tracked.values()
+            self.is_helper(other) and self.since(other, Phase.PLANNED, now) <= longest
+            for other in self.index.helpers(migration.key)
         )
+
+    def comes_first(self, tracked: Tracked) -> bool:
+        """Return whether a Migration heals, or was created to make room for another: it waits for no requests."""
+        migration = tracked.migration
+        return self.is_helper(tracked) or (migration.cause.of_node and self.warranted(migration))
 
     def is_helper(self, tracked: Tracked) -> bool:
         """Return whether the scheduler created a Migration to make room for another.
@@ -343,5 +353,30 @@ class MigrationContext:
     def learn(self, tracked: Tracked, pods: Sequence[PodRef]) -> None:
         """Have the runner read pods that an earlier process placed, unless that is in progress."""
         if tracked.state != LEARNING:
-            tracked.state, tracked.learning = LEARNING, frozenset(pod.uid for pod in pods)
+            tracked.state = LEARNING
+            # A Migration that waits for long may read many pods, which go.
+            tracked.learned = {uid for uid in tracked.learned if self.view.entry(uid) is not None}
+            self.index.reads(tracked, (pod.uid for pod in pods))
             self.out.append(LearnPods(tuple(pods)))
+
+
+@dataclass(frozen=True, slots=True)
+class _MovedElsewhere(Mapping[str, str]):
+    """The pods that other Migrations move; each is looked up when it is asked for."""
+
+    context: MigrationContext
+    tracked: Tracked
+
+    def __getitem__(self, uid: str) -> str:
+        heals = self.tracked.migration.cause.of_node
+        for other in self.context.index.movers(uid):
+            yields = heals and other.migration.yields
+            if other is not self.tracked and not yields and self.context.may_name(other.migration, uid):
+                return other.migration.key
+        raise KeyError(uid)
+
+    def __iter__(self) -> Iterator[str]:
+        return (uid for uid in self.context.index.moved() if uid in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

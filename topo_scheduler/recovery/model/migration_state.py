@@ -87,10 +87,16 @@ class Tracked:
     owners: Sequence[MigrationOwner] = ()
     backoff: Backoff = field(default_factory=Backoff)
     """Pauses after steps that raised or exceeded their budget."""
+    order: tuple[int, int, str] = field(init=False)
+    """Sort key: those of highest priority first, then the largest, then by name."""
+
+    def __post_init__(self) -> None:
+        self.order = _order(self.migration)
 
     def update(self, migration: Migration) -> None:
         """Take a newer version; record whether another client changed the spec, or removed pods."""
         before, self.migration = self.migration, migration
+        self.order = _order(migration)
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= before.spec != migration.spec or fewer
@@ -104,6 +110,11 @@ class Tracked:
         for phase, text in self.migration.status.times.items():
             if self.stamps.get(phase, ("", 0.0))[0] != text:
                 self.stamps[phase] = (text, now)
+
+
+def _order(migration: Migration) -> tuple[int, int, str]:
+    priority = max((move.priority for move in migration.status.moves), default=0)
+    return -priority, -len(migration.spec.pods), migration.key
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ end, or within ``limits.cooldown``: limits on the rate of Migrations and moves a
 A webhook may refuse the deletions in a namespace, or not answer them. Then only that namespace pauses.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Container
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -32,6 +33,11 @@ _Over = tuple[float, DeleteMigration]
 """The end of a finished Migration, in seconds since the epoch, and its deletion."""
 
 
+def _age(over: _Over) -> tuple[float, str, str]:
+    """Return the sort key: no two Migrations have the same."""
+    return over[0], over[1].namespace, over[1].name
+
+
 @dataclass(slots=True)
 class _DeletionPause:
     """Failed deletions of a namespace in a row, and until when it pauses, in seconds."""
@@ -45,7 +51,10 @@ class Finished:
 
     def __init__(self) -> None:
         self._over: dict[str, _Over] = {}
-        self._ordered: list[_Over] | None = None
+        self._ordered: list[_Over] = []
+        """The oldest first."""
+        self._next: tuple[RecoverySpec, float] | None = None
+        """When the next deletion is due, in seconds, for a configuration; None if it must be computed anew."""
         self._flying: set[str] = set()
         self._not_before = 0.0
         self._pauses: dict[str, _DeletionPause] = {}
@@ -62,13 +71,16 @@ class Finished:
             return
         end = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
         deletion = DeleteMigration(meta.namespace, meta.name, meta.uid, meta.resource_version)
-        self._over[migration.key] = (wall if end is None else end, deletion)
-        self._ordered = None
+        self.forget(migration.key)
+        over = self._over[migration.key] = (wall if end is None else end, deletion)
+        insort(self._ordered, over, key=_age)
+        self._next = None
 
     def forget(self, key: str) -> None:
         """Forget a Migration that was deleted, or is not finished after all."""
-        if self._over.pop(key, None) is not None:
-            self._ordered = None
+        if (over := self._over.pop(key, None)) is not None:
+            del self._ordered[bisect_left(self._ordered, _age(over), key=_age)]
+            self._next = None
 
     def fresh_name(self, namespace: str, name: str, taken: Container[str] = ()) -> str:
         """Return a name that no finished Migration and none of ``taken`` has: ``name``, if need be with a number."""
@@ -84,7 +96,9 @@ class Finished:
         """Return the deletions that are due. ``now`` is in seconds, ``wall`` the same time since the epoch."""
         if now < self._not_before or self._flying:
             return []
-        expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
+        if self._next is not None and self._next[0] is spec and now < self._next[1]:
+            return []  # a namespace that pauses may have thousands that are expired
+        expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._ordered))
         ready = (deletion for _, (_, deletion) in expired if now >= self._paused_until(deletion))
         deletions = list(islice(ready, CONCURRENT_DELETIONS))
         self._flying = {deletion.key for deletion in deletions}
@@ -94,6 +108,7 @@ class Finished:
         """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
         namespace = key.partition("/")[0]
         self._flying.discard(key)
+        self._next = None
         self._not_before = max(self._not_before, now + PACE_SECONDS)
         if outcome in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
             self._pauses.pop(namespace, None)
@@ -112,12 +127,15 @@ class Finished:
         """Return when `due` must be called next, in seconds as ``now``."""
         if self._flying or not self._over:
             return None
+        if self._next is not None and self._next[0] is spec:
+            return max(self._not_before, self._next[1])
         earliest = inf
-        for position, finished in enumerate(self._oldest_first()):
+        for position, finished in enumerate(self._ordered):
             paused_until = self._paused_until(finished[1])
             earliest = min(earliest, max(paused_until, now + self._until(position, finished, spec) - wall))
             if paused_until <= now:
                 break  # no later one is due before
+        self._next = spec, earliest
         return max(self._not_before, earliest)
 
     # ------------------------------------------------------------ helpers
@@ -125,11 +143,6 @@ class Finished:
     def _paused_until(self, deletion: DeleteMigration) -> float:
         pause = self._pauses.get(deletion.namespace)
         return pause.until if pause is not None else -inf
-
-    def _oldest_first(self) -> list[_Over]:
-        if self._ordered is None:
-            self._ordered = sorted(self._over.values(), key=lambda over: (over[0], over[1].namespace, over[1].name))
-        return self._ordered
 
     def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
         """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""

@@ -73,7 +73,8 @@ class _Plan:
 class _JointSearch:
     """A search in progress, ``begun`` at its first start. ``free`` are the free seats once known, at ``since``.
 
-    ``unread`` are uids of pods that must be read first; after that the search restarts.
+    ``unread`` are uids of pods that must be read first; after that the search restarts. ``learned`` are those that were
+    read for earlier starts.
     """
 
     claims: Mapping[str, RelocationRequest]
@@ -84,6 +85,7 @@ class _JointSearch:
     since: float = 0.0
     spent: float = 0.0
     unread: frozenset[str] = frozenset()
+    learned: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -124,19 +126,27 @@ class JointPlanning:
         if self._plan is not None and now < self._plan.until:
             return PlanningTurn(None)
         search = self._search
-        read = search is not None and search.unread and search.unread <= tracked.learned
+        read = search is not None and search.unread and not any(map(self.context.index.is_read, search.unread))
         if search is None or search.parts.stale or read or key not in search.claims:
             claims, begun = self._claims(tracked, state, now), search.begun if search is not None else now
+            learned = self._learned(search)
             if claims and key not in claims:
                 return None  # it already waits for pods that make room
             if len(claims) < 2 or now - begun > LONGEST_PLAN_SECONDS:
                 self._search, self._alone = None, now
                 return None
-            search = _JointSearch(claims, self.context.view.planning.sliced_search(), state, begun)
+            parts: SlicedSearch[dict[str, SeatGrant]] = self.context.view.planning.sliced_search()
+            search = _JointSearch(claims, parts, state, begun, learned=learned)
             self._plan, self._search = None, search
             search.parts.begin(_with_result(free_seats(Copies(self.context.view, now), list(claims.values()))))
         self._step(search, tracked, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
+
+    def _learned(self, search: _JointSearch | None) -> frozenset[str]:
+        """Return the pods that were read for a search, and for those that it continues."""
+        if search is None:
+            return frozenset()
+        return search.learned.union(uid for uid in search.unread if not self.context.index.is_read(uid))
 
     # ------------------------------------------------------------ the plan
 
@@ -225,7 +235,7 @@ class JointPlanning:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT_MIGRATIONS else search.claims.values()
             unread = [pod for claim in searched for pod in unread_neighbours(self.context.view, claim.moving_pods)]
-            unread = [pod for pod in unread if pod.uid not in tracked.learned]
+            unread = [pod for pod in unread if pod.uid not in tracked.learned and pod.uid not in search.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
                 self.context.learn(tracked, unread)
@@ -281,9 +291,9 @@ class JointPlanning:
         migration = tracked.migration
         if migration.phase not in (None, Phase.PLANNED) or migration.returns_nodes or migration.shrinks:
             return False
-        if tracked.state == state or tracked.not_before > now + DUE_SOON_SECONDS:
+        if not self._joins(tracked) or tracked.state == state or tracked.not_before > now + DUE_SOON_SECONDS:
             return False
-        return self._joins(tracked) and not self.context.view.held.has_seats_of(migration.key)
+        return not self.context.view.held.has_seats_of(migration.key)
 
     def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
         context, migration = self.context, tracked.migration

@@ -204,8 +204,8 @@ def _moving_now(context: MigrationContext, tracked: Tracked) -> set[str]:
 
 def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
     """Return the pods of Migrations that were created for this one before, also by a process that has ended."""
-    migrations = (tracked.migration for tracked in context.tracked.values() if context.is_helper(tracked))
-    helpers = [helper for helper in migrations if helper.returns_nodes and helper.spec.makes_room_for == migration.key]
+    migrations = (helper.migration for helper in context.index.helpers(migration.key) if context.is_helper(helper))
+    helpers = [helper for helper in migrations if helper.returns_nodes]
     return {uid for evicting in helpers for uid in context.named_uids(evicting)}
 
 

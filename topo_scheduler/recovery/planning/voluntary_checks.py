@@ -31,8 +31,8 @@ def _moving(context: MigrationContext) -> dict[str, str]:
     """Return the nodes of seats that are held for voluntary moves, by the uid of the pod."""
     return {
         move.uid: move.to
-        for tracked in context.tracked.values()
-        if tracked.migration.cause.by_choice and tracked.migration.running
+        for tracked in context.index.running.values()
+        if tracked.migration.cause.by_choice
         for move in tracked.migration.status.moves
         if move.to
     }

@@ -1,0 +1,103 @@
+"""Finds unfinished Migrations by what they do, so that no step looks at all of them: tenants create thousands."""
+
+from collections.abc import Collection, Iterable
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.recovery.model.migration_state import Tracked
+
+
+class MigrationIndex:
+    """Unfinished Migrations by phase, by the pods that they move, and by the Migration for which they make room."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, Tracked] = {}
+        """Those for which places are held, by namespace and name. Read only."""
+        self._indexed: dict[str, Migration] = {}
+        """The version of each Migration by which it is found."""
+        self._movers: dict[str, tuple[Tracked, ...]] = {}
+        """By the uid of a pod that they move: hardly ever more than one."""
+        self._helpers: dict[str, dict[str, Tracked]] = {}
+        """By namespace and name of the Migration for which they make room."""
+        self._readers: dict[str, dict[str, Tracked]] = {}
+        """Those that wait until a pod was read, by its uid."""
+
+    def put(self, tracked: Tracked) -> None:
+        """Index a Migration by its current version."""
+        migration = tracked.migration
+        key = migration.key
+        self._drop_version(key)
+        self._indexed[key] = migration
+        if migration.running:
+            self.running[key] = tracked
+        for uid in {move.uid: None for move in migration.status.moves}:
+            self._movers[uid] = (*self._movers.get(uid, ()), tracked)
+        if beneficiary := migration.spec.makes_room_for:
+            self._helpers.setdefault(beneficiary, {})[key] = tracked
+
+    def remove(self, tracked: Tracked) -> None:
+        """Remove a Migration that is over, or gone."""
+        self._drop_version(tracked.migration.key)
+        self.stop_reading(tracked)
+
+    def movers(self, uid: str) -> tuple[Tracked, ...]:
+        """Return the Migrations that move a pod."""
+        return self._movers.get(uid, ())
+
+    def moved(self) -> Collection[str]:
+        """Return the uids of all pods that Migrations move."""
+        return self._movers.keys()
+
+    def helpers(self, key: str) -> Collection[Tracked]:
+        """Return the Migrations that make room for another, given its namespace and name."""
+        return self._helpers.get(key, {}).values()
+
+    # ------------------------------------------------------------ pods that are being read
+
+    def reads(self, tracked: Tracked, uids: Iterable[str]) -> None:
+        """Record that a Migration waits until these pods were read, and for no others."""
+        self.stop_reading(tracked)
+        tracked.learning = frozenset(uids)
+        for uid in tracked.learning:
+            self._readers.setdefault(uid, {})[tracked.migration.key] = tracked
+
+    def stop_reading(self, tracked: Tracked) -> None:
+        """Record that a Migration waits for no pod."""
+        for uid in tracked.learning:
+            self.goes_on_without(tracked, uid)
+        tracked.learning = frozenset()
+
+    def readers(self, uid: str) -> list[Tracked]:
+        """Return the Migrations that wait until a pod was read."""
+        return list(self._readers.get(uid, {}).values())
+
+    def was_read(self, uid: str) -> list[Tracked]:
+        """Record that a pod was read; return the Migrations that waited for it."""
+        return list(self._readers.pop(uid, {}).values())
+
+    def goes_on_without(self, tracked: Tracked, uid: str) -> None:
+        """Record that a Migration does not wait any more until a pod was read."""
+        readers = self._readers.get(uid, {})
+        if readers.pop(tracked.migration.key, None) is not None and not readers:
+            del self._readers[uid]
+
+    def is_read(self, uid: str) -> bool:
+        """Return whether any Migration waits until a pod was read."""
+        return uid in self._readers
+
+    # ------------------------------------------------------------ helpers
+
+    def _drop_version(self, key: str) -> None:
+        migration = self._indexed.pop(key, None)
+        if migration is None:
+            return
+        self.running.pop(key, None)
+        for uid in {move.uid: None for move in migration.status.moves}:
+            if others := tuple(mover for mover in self._movers[uid] if mover.migration.key != key):
+                self._movers[uid] = others
+            else:
+                del self._movers[uid]
+        if beneficiary := migration.spec.makes_room_for:
+            helpers = self._helpers[beneficiary]
+            del helpers[key]
+            if not helpers:
+                del self._helpers[beneficiary]
