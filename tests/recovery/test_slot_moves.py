@@ -2,13 +2,16 @@
 
 from itertools import count
 
+import msgspec
 import pytest
 
 from tests.recovery.slot_world import CONFIG, ON, SlotWorld, slot_world
 from tests.recovery.world import Kill
+from tests.scheduling.device_driver import DRIVER
 from topo_scheduler.api.migrations import Cause, Phase
-from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.api.objects import Container, ObjectMeta, Pod, PodSpec
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
+from topo_scheduler.recovery.planning.voluntary_checks import MAX_SLOT_WAIT_SECONDS
 
 TWO_GPUS = {"a": "s1-l1-1/gpu-0-1g-1", "b": "s1-l1-1/gpu-1-3g-0"}
 """No GPU is whole. If a goes to the other one, the first is."""
@@ -200,15 +203,91 @@ def test_others_do_not_take_the_slot_that_is_made() -> None:
     world.blocked = {"a"}
     world.run(65)
     assert set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
-    world.asks("thief", "2g")
+    world.asks("thief", "3g")
     world.run(5)
-    assert "thief" not in world.held()
+    assert "thief" not in world.held(), "gpu-0-3g-4 is free, and part of the slot"
     world.blocked = set()
-    world.run(30)
-    assert world.held()["p"] == "s1-l1-1/gpu-0-7g-0"
-    world.run(30)
-    assert world.held()["thief"].startswith("s1-l1-1/gpu-1-2g-")
+    world.run(60)
+    assert world.held()["p"] == "s1-l1-1/gpu-0-7g-0" and "thief" not in world.held()
     _all_over(world)
+
+
+def test_others_get_slots_that_do_not_overlap_the_slot_that_is_held() -> None:
+    """Although the held one overlaps that of the pod which is to leave."""
+    world = _pending()
+    world.blocked = {"a"}
+    world.run(65)
+    assert set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    world.asks("other", "2g")
+    world.run(1)
+    assert world.held()["other"] == "s1-l1-1/gpu-1-2g-4"
+    world.blocked = set()
+    world.run(60)
+    assert world.held()["p"] == "s1-l1-1/gpu-0-7g-0"
+    _all_over(world)
+
+
+def test_a_pool_of_which_claims_have_more_than_there_is_gives_no_device() -> None:
+    """As in Kubernetes: that the held slot does not count is no reason to ignore what claims have."""
+    world = _pending()
+    world.blocked = {"a"}
+    world.run(65)
+    claim = world.d.claims["default", "b-claim"]
+    results = [
+        {"request": "gpus", "driver": DRIVER, "pool": "s1-l1-1", "device": f"gpu-1-{slot}"} for slot in ("3g-0", "1g-0")
+    ]
+    status = {**msgspec.to_builtins(claim.status), "allocation": {"devices": {"results": results}}}
+    world.d.put_claim(msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status))))
+    world.asks("other", "1g")
+    world.run(5)
+    assert not world.pods["other"].spec.node_name
+
+
+@pytest.mark.parametrize(("grace", "moves"), [(60, True), (61, False)])
+def test_pods_that_take_long_to_end_stay(grace: int, moves: bool) -> None:
+    world = slot_world({"a": TWO_GPUS["a"]})
+    world.runs("b", TWO_GPUS["b"], annotations=STAYS)
+    world.pods["a"].spec.termination_grace_period_seconds = grace
+    world.tell_pod("a")
+    world.asks("p", "7g")
+    world.run(100)
+    assert ("p" in world.held()) is moves and [name for name, _ in world.evictions] == ["a"] * moves
+
+
+def test_pods_that_are_deleted_once_others_are_evicted_have_few_others_moved() -> None:
+    nodes = 8
+    leaves = {f"s{number}/l1": 1 for number in range(1, nodes + 1)}
+    world = SlotWorld(ON, leaves, CONFIG.replace("preemption", "repair: {after: 2s}, preemption"))
+    for number in range(1, nodes + 1):
+        for name, device in TWO_GPUS.items():
+            on_node = device.replace("s1-", f"s{number}-")
+            world.runs(f"{name}{number}", on_node, annotations=STAYS if name == "b" else {})
+    world.kubelets_dead |= world.node_objects.keys()  # pods end only when the test says so
+    evictions = 0
+    for number in range(1, nodes + 1):
+        spec = PodSpec(containers=[Container("main")], node_selector={"topology.scheduler/spine": f"s{number}"})
+        pod = world.asks(f"p{number}", "7g", bare=True, spec=spec)
+        world.run(15)
+        evicted = [pod for pod in world.pods.values() if pod.metadata.deletion_timestamp]
+        evictions += len(evicted)
+        _delete(world, pod.metadata.uid)
+        world.d.drop_claim(f"p{number}-claim")
+        for moved in evicted:
+            world.finish_pod(moved.metadata.uid)
+        world.run(1)
+    assert 2 <= evictions <= 5, "after 0, 0, 10, 20 and 40 seconds"
+
+
+def test_a_slot_is_held_only_for_a_while_if_pods_do_not_leave_it() -> None:
+    """Whatever their grace period: a finalizer may keep them, or their user deletes them with a longer one."""
+    world = _pending()
+    world.kubelets_dead = {"s1-l1-1"}
+    world.run(70)
+    assert world.pods["a"].metadata.deletion_timestamp and world.of_pod().phase is Phase.RESERVING
+    world.run(MAX_SLOT_WAIT_SECONDS)
+    migration = world.of_pod()
+    assert migration.phase is Phase.CANCELLED and migration.status.message == "the pods to move did not leave in time"
+    assert not world.view.held.has_seats_of(migration.key)
 
 
 @pytest.mark.parametrize("how", ["pod deleted", "pod's Migration deleted", "other's Migration deleted"])

@@ -224,6 +224,9 @@ class ObservedEngine(Engine):
     def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
         self._observe(super().seat_taken, migration, pod, by, origin, node)
 
+    def moved_for(self, pods: Sequence[str], workload: str, namespace: str, until: float, now: float) -> None:
+        self._observe(super().moved_for, list(pods), workload, namespace, until, now)
+
     def search_wanted(self) -> None:
         self._observe(super().search_wanted)
 

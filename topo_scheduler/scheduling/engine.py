@@ -333,6 +333,10 @@ class Engine:
     def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
         """Note that a pod replaces one that a Migration moved. The engine does nothing; listeners record the call."""
 
+    def moved_for(self, pods: Sequence[str], workload: str, namespace: str, until: float, now: float) -> None:
+        """Record that one of the pods that move to make room for a workload was evicted. See `RoomByMoves.evicted`."""
+        self.preempting.room_by_moves.evicted(pods, workload, namespace, until, now)
+
     def search_wanted(self) -> None:
         """Note that recovery will search for room: the kernels for such searches should be compiled."""
         self.preempting.want_search()

@@ -43,6 +43,12 @@ class SchedulerControl(Protocol):
     def pods_told(self, pods: Collection[Pod], now: float) -> None:
         """Read pods that were found bound, so that plans can include them."""
 
+    def moved_for(self, pods: Sequence[str], workload: str, namespace: str, until: float, now: float) -> None:
+        """Record that one of the pods that move to make room for a workload was evicted.
+
+        ``until``: when recovery stops waiting for these pods, in seconds.
+        """
+
     def search_wanted(self) -> None:
         """Note that searches for room will be needed: their kernels should be compiled."""
 
@@ -245,6 +251,14 @@ class PlanningView:
     def gang_plans(self) -> list[tuple[Workload, MovePlan]]:
         """Return the pending gangs with the moves that would make room for them, the longest pending first."""
         return self._engine.moving.plans()
+
+    def why_no_moves(self, namespace: str, now: float) -> str:
+        """Return why no pod is moved to make room for another workload of a namespace now, or an empty string."""
+        return self._engine.preempting.room_by_moves.obstacle(namespace, now)
+
+    def evicted_in_vain(self, namespace: str, now: float) -> bool:
+        """Return whether evictions to make room for a namespace were in vain more than once lately."""
+        return self._engine.preempting.vain_evictions.is_doubted(namespace, now)
 
     def described(self, plan: MovePlan, namespace: str) -> str:
         """Return a plan as text for the users of a namespace."""

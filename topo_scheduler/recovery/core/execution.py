@@ -17,7 +17,7 @@ from topo_scheduler.recovery.model.migration_state import (
 )
 from topo_scheduler.recovery.model.seating import seat_of
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
-from topo_scheduler.recovery.planning.voluntary_checks import reason_useless_now
+from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_of, reason_useless_now
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.pods.workloads import Member, Stage
 
@@ -66,6 +66,7 @@ class Execution:
             due = now >= eviction.until or (force and not eviction.forced and not eviction.reason)
             if not eviction.in_flight and due and (force or not going):
                 eviction.in_flight, eviction.forced = True, force
+                eviction.beneficiary = beneficiary_of(self.context, migration, move.uid, now)
                 pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
                 self.context.out.append(EvictPod(migration.key, pod, force, migration.metadata.uid))
         if blockers:

@@ -292,6 +292,7 @@ class Migrations:
         eviction = tracked.evictions.setdefault(uid, Eviction())
         eviction.in_flight = False
         if goes:
+            self.context.evicted_for(eviction.beneficiary, now)
             eviction.times, eviction.reason, eviction.message = 0, "", ""
             eviction.until = now + RETRY_SECONDS  # the watch has not reported yet that it is terminating
             return

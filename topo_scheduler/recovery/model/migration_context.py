@@ -16,7 +16,14 @@ from topo_scheduler.recovery.model.instructions import (
 )
 from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
 from topo_scheduler.recovery.model.migration_index import MigrationIndex
-from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, changed_status, durations, write
+from topo_scheduler.recovery.model.migration_state import (
+    Beneficiary,
+    ConditionUpdate,
+    Tracked,
+    changed_status,
+    durations,
+    write,
+)
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, seat_of
@@ -252,6 +259,12 @@ class MigrationContext:
         if warranted or migration.shrinks or self.view.held.has_room_for_seats(migration.key, namespace, pods):
             return ""
         return "the nodes that this namespace has reserved would hold more than its pods: it waits for replacements"
+
+    def evicted_for(self, beneficiary: Beneficiary | None, now: float) -> None:
+        """Record that a pod was evicted, for a pending workload or none."""
+        if beneficiary is not None:
+            pods, workload = beneficiary.pods, beneficiary.workload
+            self.control.moved_for(pods, workload, beneficiary.namespace, beneficiary.until, now)
 
     def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
         """Return the first target that is gone or no longer allowed; None if all targets are valid."""

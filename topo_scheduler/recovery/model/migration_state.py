@@ -28,9 +28,22 @@ SHOWN_NODES: Final = 3
 """Nodes that a printer column names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beneficiary:
+    """A pending workload for which ``pods`` move, by uid; ``until`` is when the scheduler stops waiting for them."""
+
+    pods: Sequence[str]
+    workload: str
+    namespace: str
+    until: float
+
+
 @dataclass(slots=True)
 class Eviction:
-    """Progress of the eviction of a pod. ``until`` is when a retry is due; ``forced`` is whether the last one was."""
+    """Progress of the eviction of a pod. ``until`` is when a retry is due; ``forced`` is whether the last one was.
+
+    ``beneficiary`` is the pending workload that gets room by it.
+    """
 
     in_flight: bool = False
     forced: bool = False
@@ -38,6 +51,7 @@ class Eviction:
     until: float = -inf
     reason: str = ""
     message: str = ""
+    beneficiary: Beneficiary | None = None
 
 
 NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {

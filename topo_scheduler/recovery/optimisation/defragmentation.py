@@ -17,6 +17,7 @@ from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.slot_seats import slot_seats
+from topo_scheduler.recovery.planning.voluntary_checks import why_no_room_is_made
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of, order_of
@@ -63,6 +64,8 @@ class Defragmenting(VoluntarySearch):
             return None
         if not workload.gang and context.view.held.has_seat_for(workload):
             return None  # it was moved itself, and its slot is being freed
+        if why_no_room_is_made(context, workload.namespace, now):
+            return None
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
         pods = find_moving_pods(context.view, (move.pod.occupant.uid for move in plan.moves))

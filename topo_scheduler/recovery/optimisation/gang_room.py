@@ -21,6 +21,7 @@ from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
 from topo_scheduler.recovery.planning.slot_seats import move_to_slot, slot_seats, with_places
+from topo_scheduler.recovery.planning.voluntary_checks import longest_wait, why_no_room_is_made
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats, group_by_workload
 from topo_scheduler.scheduling.queueing.queue_keys import lacking
 from topo_scheduler.scheduling.time_slicing import whole
@@ -105,7 +106,10 @@ class GangRoom:
             field = "enabled" if workload.gang else "migSlots"
             self.context.end(tracked, Phase.CANCELLED, "Off", f"recovery.defragmentation.{field} is not set", now)
             return
-        if blocking := context.holds_back(migration, leaving_pods, now):
+        blocking = context.holds_back(migration, leaving_pods, now)
+        if blocking is None and (text := why_no_room_is_made(context, workload.namespace, now, migration.key)):
+            blocking = ConditionUpdate("Reserved", status=False, reason="InVain", message=text)
+        if blocking is not None:
             context.release(migration.key)
             context.write(tracked, now, None, None, blocking)
             return
@@ -166,7 +170,7 @@ class GangRoom:
         ]
         if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE_SECONDS:
             return f"{self._called(without_seat[0], migration)} is not moved: no node is reserved for it"
-        if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
+        if self.context.since(tracked, Phase.RESERVING, now) > longest_wait(self.context, migration):
             return "the pods to move did not leave in time"
         return ""
 

@@ -5,12 +5,18 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Tracked
+from topo_scheduler.recovery.model.migration_state import Beneficiary, Tracked
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.planning.voluntary_moves import block_after, fewer_leaves, free_nodes, largest_block
+from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME
 
 ALONE_SECONDS: Final = 30.0
 """Seconds within which all pods that must move together must have seats."""
+MAX_SLOT_WAIT_SECONDS: Final = 120.0
+"""Seconds for which a MIG slot is held at most while pods leave it.
+
+That is their grace period (`MAX_GRACE_SECONDS`), and as much to reserve places and to deallocate devices.
+"""
 
 
 def all_have_seats(context: MigrationContext, migration: Migration) -> bool:
@@ -57,6 +63,48 @@ def reason_useless(
     all_targets = {**_moving(context), **targets}
     grows = block_after(view, [*moving_pods, *other_pods], all_targets) > largest_block(view, free_nodes(view))
     return "" if grows else "it would create no larger block of free nodes"
+
+
+def longest_wait(context: MigrationContext, migration: Migration) -> float:
+    """Return for how many seconds places are held for pending pods while other pods leave."""
+    longest = context.spec.reservation_timeout
+    return min(longest, MAX_SLOT_WAIT_SECONDS) if migration.cause is Cause.PENDING_POD else longest
+
+
+def beneficiary_of(context: MigrationContext, migration: Migration, uid: str, now: float) -> Beneficiary | None:
+    """Return the pending workload for which a pod of a Migration moves; None if it moves for another reason.
+
+    Any user can name another Migration in ``makesRoomFor``. So the scheduler must have chosen the pod for it.
+    """
+    tracked = context.tracked.get(migration.spec.makes_room_for)
+    if tracked is None or not tracked.migration.cause.holds_places or not tracked.migration.status.moves:
+        return None
+    status, namespace = tracked.migration.status, tracked.migration.metadata.namespace
+    pods = [other.uid for other in status.others]
+    if uid not in pods:
+        return None
+    return Beneficiary(pods, status.moves[0].workload, namespace, now + longest_wait(context, tracked.migration))
+
+
+def why_no_room_is_made(context: MigrationContext, namespace: str, now: float, own: str = "") -> str:
+    """Return why no pod may move now to make room for a workload of a namespace; empty if pods may.
+
+    After evictions in vain, pods move for one workload of the namespace at a time. ``own`` is the key of the Migration
+    that is to begin; empty before it is created.
+    """
+    if text := context.view.planning.why_no_moves(namespace, now):
+        return text
+    if not context.view.planning.evicted_in_vain(namespace, now):
+        return ""
+    under_way = any(
+        other.migration.cause.holds_places
+        and other.migration.metadata.namespace == namespace
+        and other.migration.key != own
+        and (not own or other.migration.running or context.view.held.has_seats_of(other.migration.key))
+        for other in context.tracked.values()
+    )
+    intended = not own and any(key.startswith(f"{namespace}/") for key in context.intended)
+    return f"{ONE_AT_A_TIME}." if under_way or intended else ""
 
 
 def kept_free(context: MigrationContext, migration: Migration) -> set[str]:

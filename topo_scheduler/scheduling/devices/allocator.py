@@ -6,7 +6,7 @@ budget, so that no claim can hold up the scheduler.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Final
@@ -412,13 +412,22 @@ class _Search:
     def _left(self, pool: Pool) -> dict[tuple[str, str], Number]:
         left = self._counters.get(pool.id)
         if left is None:
-            left = self._counters[pool.id] = dict(pool.counters)
-            for device in used_devices(pool, self._in_use):
-                for counter, wanted in device.counters.items():
-                    left[counter] -= wanted
+            devices = used_devices(pool, self._in_use)
+            left = self._counters[pool.id] = _counters_left(pool, devices)
             if min(left.values(), default=0) < 0:
-                self._overdrawn.add(pool.id)  # a search takes no more than there is
+                # Devices that pods wait for may overlap those that others are to leave: only these are taken twice.
+                allocated = [device for device in devices if device.id not in self._in_use.promised]
+                if min(_counters_left(pool, allocated).values()) < 0:
+                    self._overdrawn.add(pool.id)  # a search takes no more than there is
         return left
+
+
+def _counters_left(pool: Pool, devices: Iterable[PublishedDevice]) -> dict[tuple[str, str], Number]:
+    left = dict(pool.counters)
+    for device in devices:
+        for counter, wanted in device.counters.items():
+            left[counter] -= wanted
+    return left
 
 
 def used_devices(pool: Pool, in_use: DevicesInUse) -> list[PublishedDevice]:

@@ -3,12 +3,12 @@
 Names of devices and attributes that nothing reads, such as UUIDs, are no part of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery
 from topo_scheduler.state.devices.inventory import DevicesInUse
-from topo_scheduler.state.devices.pools import Pool, PublishedDevice
+from topo_scheduler.state.devices.pools import DeviceId, Pool, PublishedDevice
 
 
 def hardware_signature(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> object:
@@ -35,7 +35,7 @@ def hardware_signature(candidates: DeviceCandidates, claims: Sequence[ClaimQuery
 
 
 def use_signature(pools: Sequence[Pool], used: DevicesInUse) -> object:
-    """Return which devices of the pools of a node are in use, by position."""
+    """Return which devices of the pools of a node are in use, and which of these no claim has yet, by position."""
     if not used.whole and not used.shares:
         return (), ()
     if all(pool.layout is not None for pool in pools):
@@ -47,12 +47,14 @@ def use_signature(pools: Sequence[Pool], used: DevicesInUse) -> object:
         for number, device in enumerate(devices)
         if device.id in used.shares
     )
-    return whole, shares
+    promised = tuple(number for number, device in enumerate(devices) if device.id in used.promised)
+    return whole, shares, promised
 
 
 def _used_positions(pool: Pool, used: DevicesInUse) -> object:
     positions = pool.layout.positions if pool.layout is not None else {}
-    whole = tuple(sorted([positions[id_[2]] for id_ in used.whole if id_[2] in positions and id_[:2] == pool.id]))
+    whole = _positions_of(used.whole, pool, positions)
+    promised = _positions_of(used.promised, pool, positions) if used.promised else ()
     shares = tuple(
         sorted(
             (positions[id_[2]], tuple(sorted(parts.items())))
@@ -60,7 +62,11 @@ def _used_positions(pool: Pool, used: DevicesInUse) -> object:
             if id_[2] in positions and id_[:2] == pool.id
         )
     )
-    return whole, shares
+    return whole, shares, promised
+
+
+def _positions_of(ids: Iterable[DeviceId], pool: Pool, positions: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(sorted([positions[id_[2]] for id_ in ids if id_[2] in positions and id_[:2] == pool.id]))
 
 
 def _others(pools: Sequence[Pool]) -> Iterable[PublishedDevice]:

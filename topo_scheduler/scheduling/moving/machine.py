@@ -61,6 +61,7 @@ class _PendingGang:
         state: state at the last search.
         plan: result of the last search.
         sentence: ``plan`` as published.
+        obstacle: why no pod is moved to make room for its namespace now; empty if its reason has that already.
     """
 
     since: float
@@ -70,8 +71,14 @@ class _PendingGang:
     state: Hashable = None
     plan: MovePlan | None = None
     sentence: str = ""
+    obstacle: str = ""
     backoff: Backoff = field(default_factory=Backoff)
     """Pauses the searches that raised or exceeded their budget."""
+
+    @property
+    def described(self) -> str:
+        """The plan as published, and why it is not carried out now."""
+        return f"{self.sentence} {self.obstacle}".rstrip() if self.sentence else ""
 
 
 class Moving:
@@ -123,7 +130,8 @@ class Moving:
         if gang is None:
             gang = self._wanted[workload.id] = _PendingGang(since, text, "" if workload.gang else workload.namespace)
         gang.since, gang.text = since, text
-        return gang.sentence
+        self._note_obstacle(gang, workload.namespace)
+        return gang.described
 
     def _is_wanted(self, workload: Workload) -> bool:
         """Return whether a search may help a workload. Pods in no gang must have claims, and there is a cap on them."""
@@ -139,7 +147,7 @@ class Moving:
     def describe(self, id_: str) -> str:
         """Return the moves that would make room for a workload, as text. Empty without a plan."""
         gang = self._wanted.get(id_)
-        return gang.sentence if gang is not None else ""
+        return gang.described if gang is not None else ""
 
     @property
     def awaited(self) -> bool:
@@ -230,7 +238,12 @@ class Moving:
         reader = self._world.reader(workload.namespace)
         sentence_before, gang.sentence = gang.sentence, "" if plan is None else self.sentence(plan, reader)
         if sentence_before != gang.sentence:
+            self._note_obstacle(gang, workload.namespace)
             yield workload, gang.text
+
+    def _note_obstacle(self, gang: _PendingGang, namespace: str) -> None:
+        obstacle = self._preempting.room_by_moves.obstacle(namespace, self._now)
+        gang.obstacle = "" if obstacle in gang.text else obstacle
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""

@@ -29,6 +29,8 @@ from topo_scheduler.state.topology.fabric import Layout
 
 MAX_MOVED_PODS: Final = 2
 """Pods that one plan moves at most."""
+MAX_GRACE_SECONDS: Final = 60.0
+"""Grace period of a pod that moves at most, in seconds: the slot is held for the pending pod until that pod is gone."""
 MAX_NODES: Final = 256
 """Nodes whose pods may move in one search, those with the fewest such pods first."""
 MAX_PODS: Final = 2048
@@ -139,6 +141,7 @@ class _SlotMoves:
         for number, pod in enumerate(self._task.candidates.pods):
             if (
                 pod.gang == NO_GANG
+                and pod.occupant.grace <= MAX_GRACE_SECONDS
                 and self._task.chosen_here(pod)
                 and view.open[pod.row]
                 and view.empty_fit[pod.row] > 0

@@ -33,6 +33,7 @@ from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
+from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
 from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.vain_evictions import (
@@ -51,7 +52,7 @@ from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.pods.disruption_budgets import Budgets
-from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -119,6 +120,7 @@ class Preempting:
         self._turns = SearchTurns()
         self._searches = VainSearches()
         self.vain_evictions = VainEvictions()
+        self.room_by_moves = RoomByMoves(world, workloads, self.vain_evictions)
         self._stirred: tuple[int, int] = (0, 0)
 
     def configure(self, spec: PreemptionSpec) -> None:
@@ -192,6 +194,7 @@ class Preempting:
         claim = self._claims.get(id_)
         if claim is not None and claim.evicts and not claim.has_lost_pod:
             self.vain_evictions.in_vain(claim.namespace, now)
+        self.room_by_moves.deleted(id_, now)
         self.vain_evictions.lost(id_, now)
         self._forget(id_)
 
@@ -235,7 +238,9 @@ class Preempting:
         if claim is not None and claim.evicts:
             self._claims.spare_no_longer(claim)
         out = self._claims.clear(claim) if claim is not None else []
-        if claim is not None and claim.evicts:
+        if (self.room_by_moves.rooms and self.room_by_moves.placed(workload.id)) or (
+            claim is not None and claim.evicts
+        ):
             self.vain_evictions.placed(workload.id, workload.namespace, seated)
         if self.vain_evictions.lost_pods:
             members = (workload.members.get(uid) for uid in seated)
@@ -565,6 +570,8 @@ class Preempting:
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             ids.append(claim.workload)
+        if self.room_by_moves.rooms:
+            self.room_by_moves.due(now)
         self._claims.forget_going(now)
         ended, lost = self._claims.end_answered()
         return [*out, *ended], [*ids, *lost]
@@ -578,6 +585,7 @@ class Preempting:
             choice,
             self._of_others.next_due(),
             self._adopted.next_due(),
+            self.room_by_moves.next_due() if self.room_by_moves.rooms else None,
         )
         return min((at for at in times if at is not None), default=None)
 
@@ -620,12 +628,9 @@ class Preempting:
 
         Otherwise its users could create many at once, and each would have pods evicted before the first one fails.
         """
-        vain = self.vain_evictions
-        if not vain.is_doubted(namespace, now):
+        if not self.vain_evictions.is_doubted(namespace, now):
             return False
-        placed = (self._workloads.get(id_) for id_ in vain.unbound(namespace))
-        members = (member for workload in placed if workload is not None for member in workload.members.values())
-        return self._claims.evicts_for(namespace) or any(member.stage is Stage.ASSUMED for member in members)
+        return self._claims.evicts_for(namespace) or self.room_by_moves.has_unbound(namespace)
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
         if not self.budgets.known or not self._could(workload, members):

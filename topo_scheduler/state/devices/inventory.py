@@ -48,15 +48,17 @@ _NOTHING: Final[Mapping[DeviceId, Mapping[str, Number] | None]] = {}
 
 @dataclass(slots=True)
 class DevicesInUse:
-    """Devices of allocated claims.
+    """Devices of allocated claims, and those that pods wait for.
 
     Attributes:
         whole: devices that one claim has.
         shares: consumed amounts by capacity, of devices that several claims may have.
+        promised: those of all these that no claim has yet.
     """
 
     whole: set[DeviceId] = field(default_factory=set)
     shares: dict[DeviceId, dict[str, Number]] = field(default_factory=dict)
+    promised: set[DeviceId] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -420,7 +422,10 @@ class DeviceInventory:
             for key, part in self._users.get(device, {}).items():
                 if key not in freed:
                     _use(used, device, part)
-            for part in self._nominated.get(device, {}).values():
+            nominated = self._nominated.get(device, {})
+            if nominated and device not in used.whole and device not in used.shares:
+                used.promised.add(device)
+            for part in nominated.values():
                 _use(used, device, part)
         return used
 

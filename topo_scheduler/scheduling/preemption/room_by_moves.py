@@ -1,0 +1,100 @@
+"""Pods that move to make room for pending workloads, and whether these then use the room.
+
+If a workload does not, its namespace pauses as after any other evictions in vain. Otherwise its users could have pods
+of others moved again and again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, VainEvictions
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.pods.workloads import Stage, Workloads
+
+UNUSED_SECONDS: Final = 60.0
+"""Seconds after which room that pods left for a workload was made in vain, if the workload has no place."""
+ROOM_IS_UNUSED: Final = (
+    "The scheduler moves no pod to make room for this namespace now: another workload of it has yet to use the room"
+    " that was made for it"
+)
+
+
+@dataclass(slots=True)
+class _Room:
+    """Room for a workload: uids of the ``pods`` that leave it, and until when, in seconds.
+
+    ``is_free``: they are gone, so that the workload has until then to use it.
+    """
+
+    namespace: str
+    pods: frozenset[str]
+    until: float
+    is_free: bool = False
+
+
+class RoomByMoves:
+    """Workloads for which pods were evicted that move, until they have a place."""
+
+    def __init__(self, world: World, workloads: Workloads, vain_evictions: VainEvictions) -> None:
+        self._world = world
+        self._workloads = workloads
+        self._vain_evictions = vain_evictions
+        self.rooms: dict[str, _Room] = {}
+        """By id of the workload."""
+
+    def evicted(self, pods: Iterable[str], id_: str, namespace: str, until: float, now: float) -> None:
+        """Record that at least one of the ``pods`` that move for a workload was evicted.
+
+        ``until``: when the scheduler stops waiting for them, in seconds.
+        """
+        workload = self._workloads.get(id_)
+        if workload is None:
+            self._vain_evictions.in_vain(namespace, now)
+        elif workload.at(Stage.PENDING) and id_ not in self.rooms:
+            self.rooms[id_] = _Room(workload.namespace, frozenset(pods), until)
+
+    def placed(self, id_: str) -> bool:
+        """Forget a workload that has a place; return whether pods were evicted for it."""
+        return self.rooms.pop(id_, None) is not None
+
+    def deleted(self, id_: str, now: float) -> None:
+        """Record that a workload was deleted: if pods were evicted for it, that was in vain."""
+        room = self.rooms.pop(id_, None)
+        if room is not None:
+            self._vain_evictions.in_vain(room.namespace, now)
+
+    def due(self, now: float) -> None:
+        """Record the evictions that were in vain by now.
+
+        They were if a workload does not use its room in time. If pods have not left in time, they were in vain only if
+        one of these is of the same namespace. A workload that gets a place later takes that back.
+        """
+        ledger = self._world.ledger
+        for id_, room in list(self.rooms.items()):
+            remaining = [] if room.is_free else [uid for uid in room.pods if ledger.get(uid) is not None]
+            if not remaining and not room.is_free:
+                room.is_free, room.until = True, now + UNUSED_SECONDS
+            if now >= room.until:
+                del self.rooms[id_]
+                if room.is_free or any(ledger.namespace_of(uid) == room.namespace for uid in remaining):
+                    self._vain_evictions.lose_pod(id_, room.namespace, {}, now)
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be called next, in seconds."""
+        return min((room.until for room in self.rooms.values()), default=None)
+
+    def obstacle(self, namespace: str, now: float) -> str:
+        """Return why no pod is moved to make room for another workload of a namespace now, or an empty string."""
+        if self._vain_evictions.until(namespace) > now:
+            return f"{PAUSED}."
+        rooms = [room for room in self.rooms.values() if room.namespace == namespace]
+        if any(room.is_free for room in rooms) or self.has_unbound(namespace):
+            return f"{ROOM_IS_UNUSED}."
+        return f"{ONE_AT_A_TIME}." if rooms and self._vain_evictions.is_doubted(namespace, now) else ""
+
+    def has_unbound(self, namespace: str) -> bool:
+        """Return whether a workload of a namespace has a place for which pods were evicted, and is not bound yet."""
+        placed = (self._workloads.get(id_) for id_ in self._vain_evictions.unbound(namespace))
+        members = (member for workload in placed if workload is not None for member in workload.members.values())
+        return any(member.stage is Stage.ASSUMED for member in members)
