@@ -506,6 +506,36 @@ async def test_a_lease_that_is_forbidden_is_logged_with_the_rule_that_lacks(capl
 
 
 @virtual_time
+async def test_writes_that_a_webhook_delays_too_long_are_logged_with_the_limit_and_the_remedy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    remedy = (
+        " (each write of the lease must be answered within 5 s: if an admission webhook for leases.coordination.k8s.io"
+        " takes longer, exclude namespace kube-system from it by its namespaceSelector, or lower its timeoutSeconds)"
+    )
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        a.server.faults.add(Delay(7.0), verb="update", resource="leases")
+        await asyncio.sleep(120)
+        stops = [text for text in caplog.messages if "stops leading" in text]
+        assert stops and all(text.endswith(remedy) for text in stops)
+        contends = [text for text in caplog.messages if "cannot contend" in text]
+        assert contends and all(text.endswith(remedy) for text in contends)
+
+
+@virtual_time
+async def test_reads_of_the_lease_that_are_late_are_no_fault_of_a_webhook(caplog: pytest.LogCaptureFixture) -> None:
+    async with candidates() as t:
+        a = await t.add("a", run=False)
+        a.server.faults.add(Delay(7.0), verb="get", resource="leases")
+        t.start(a)
+        await asyncio.sleep(60)
+        (line,) = [text for text in caplog.messages if "cannot contend" in text]
+        assert line.endswith("no answer within 5.0 s")
+
+
+@virtual_time
 async def test_an_acquisition_whose_answer_is_lost_is_one_acquisition() -> None:
     async with candidates() as t:
         a = await t.add("a", run=False)

@@ -299,8 +299,9 @@ class LeaderElector:
                     due = max([began, *attempts.values()]) + self._retry_period
             logger.warning(
                 "lease not renewed within %g s, so this replica stops leading; check the API server, and whether this"
-                " process gets its CPU time",
+                " process gets its CPU time%s",
                 self.hold_seconds,
+                self._advice_on_webhooks(),
             )
         finally:
             self._until = NEVER
@@ -368,10 +369,21 @@ class LeaderElector:
 
     def _advice(self, error: KubeError) -> str:
         if not lacks_rights(error):
-            return ""
+            text = str(error)
+            # The API server, which has the same deadline, may be the first to answer.
+            is_late = isinstance(error.__cause__, TimeoutError) or "Timeout" in text or "deadline exceeded" in text
+            return self._advice_on_webhooks() if is_late and not text.startswith("GET ") else ""
         return (
             f" (grant create on leases.coordination.k8s.io in namespace {self._names['namespace']}, and get and update"
             f" on the one called {self._names['name']}: the Role lists it under resourceNames)"
+        )
+
+    def _advice_on_webhooks(self) -> str:
+        namespace, seconds = self._names["namespace"], self.hold_seconds / 2
+        return (
+            f" (each write of the lease must be answered within {seconds:g} s: if an admission webhook for"
+            f" leases.coordination.k8s.io takes longer, exclude namespace {namespace} from it by its namespaceSelector,"
+            " or lower its timeoutSeconds)"
         )
 
     def _look_back(self, current: Lease) -> None:
