@@ -150,7 +150,7 @@ class WaitingMigrations:
         return PAUSE_PER_MIGRATION_SECONDS * max(0, beyond)
 
     def _drop_outdated(self) -> None:
-        """Build the heap anew if it has too many outdated entries."""
+        """Build the heap again if it has too many outdated entries."""
         if len(self._heap) > SPARE_ENTRIES + 2 * len(self._later):
             self._heap = [(at, key) for key, (at, _) in self._later.items() if at < inf]
             heapify(self._heap)

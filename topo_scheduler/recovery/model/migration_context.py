@@ -375,7 +375,7 @@ class MigrationContext:
 
 @dataclass(frozen=True, slots=True)
 class _MovedElsewhere(Mapping[str, str]):
-    """The pods that other Migrations move; each is looked up when it is asked for."""
+    """The pods that other Migrations move, found on demand."""
 
     context: MigrationContext
     tracked: Tracked

@@ -54,7 +54,7 @@ class Finished:
         self._ordered: list[_Over] = []
         """The oldest first."""
         self._next: tuple[RecoverySpec, float] | None = None
-        """When the next deletion is due, in seconds, for a configuration; None if it must be computed anew."""
+        """When the next deletion is due, in seconds, for a configuration; None if it must be computed again."""
         self._flying: set[str] = set()
         self._not_before = 0.0
         self._pauses: dict[str, _DeletionPause] = {}
