@@ -15,7 +15,7 @@ MIGRATIONS_WITHOUT_PAUSE: Final = 32
 PAUSE_PER_MIGRATION_SECONDS: Final = 0.02
 """Pause after a try without result, for each Migration of the namespace beyond these."""
 SPARE_ENTRIES: Final = 64
-"""Outdated entries of the heap that are kept at least, before it is built anew."""
+"""Outdated entries of the heap that are kept at least, before it is built again."""
 
 
 class WaitingLine:
