@@ -13,12 +13,14 @@ from tests.helpers import controlled_by, job_owner, make_job, make_node, make_po
 from tests.scheduling.driver import Driver, configured, explanation_of, fabric, gang, reservations_by_name
 from tests.scheduling.running_pods import run_pod_until, timed_pod, with_duration
 from tests.scheduling.stream import Run, Stream
-from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Node, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind
+from topo_scheduler.scheduling.reserving import machine
+from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.reservation_messages import _only_held
-from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Workload
 
@@ -134,6 +136,31 @@ def test_a_namespace_holds_its_share_at_most_while_others_use_gpus() -> None:
         assert len(reservations_by_name(d)) == 1
 
 
+def fabric_with_shares(leaves: dict[str, int]) -> list[Node]:
+    """Return nodes whose GPUs may be shared."""
+    nodes = fabric(leaves)
+    for node in nodes:
+        node.metadata.labels["topology.scheduler/gpu-sharing"] = "true"
+    return nodes
+
+
+@pytest.mark.parametrize("fraction", ["0.5", ""])
+def test_a_namespace_that_holds_shares_of_gpus_counts_as_one_that_uses_gpus(fraction: str) -> None:
+    d = Driver(fabric_with_shares({"s1/l1": 5}))
+    if fraction:
+        d.run(make_pod("half", namespace="theirs", annotations={"gpu-fraction": fraction}))
+    for number in range(1, 6):
+        run_pod_until(d, f"a-{number}", f"s1-l1-{number}", gpus=7, ends=3600)
+    waiting_gang(d, size=3)
+    assert bool(reservations_by_name(d)) is not bool(fraction)
+
+
+def test_a_reservation_of_shares_counts_them() -> None:
+    nodes = {"a": ((GPU, 2), (GPU_SHARE, 700)), "b": ((GPU_SHARE, 500),)}
+    held = Reservation("w", "gang default/w", 0, "s1/l1", nodes, {}, 0.0, 0.0, 0.0, device_gpus=1)
+    assert (held.thousandths, held.gpus) == (4200, 5)
+
+
 def test_pods_of_the_holders_namespace_that_do_not_say_when_they_end_are_not_waited_for() -> None:
     for others, names in (("default", ["large-0"]), ("theirs", [])):
         d = Driver(fabric({"s1/l1": 1, "s1/l2": 2}))
@@ -190,6 +217,61 @@ def hoarded(others: str = "theirs") -> Driver:
 def test_what_never_becomes_free_is_held_no_longer_than_until_it_expires() -> None:
     assert hours_held(hoarded(), 24) <= 13, "an hour of two"
     assert hours_held(hoarded("default"), 24) == 24, "alone in the cluster it keeps no other tenant off"
+
+
+YEARS = 300_000_000.0
+"""Seconds of ten years."""
+
+
+def hoarded_for_years(others: str = "theirs") -> Driver:
+    """As `hoarded`, but the pod has a deadline in ten years."""
+    d = Driver(fabric({"s1/l1": 2}), configured("{reservation: {expires: 1h}}"))
+    pod = run_pod_until(d, "a", "s1-l1-1", gpus=1, namespace=others)
+    pod.spec.active_deadline_seconds = int(YEARS)
+    d.apply(pod)
+    run_pod_until(d, "web", "s1-l1-2", restart="Always", namespace=others)
+    waiting_gang(d, size=1)
+    assert reservations_by_name(d)["large-0"].latest == YEARS
+    return d
+
+
+def test_what_becomes_free_in_years_is_held_no_longer_than_until_it_expires() -> None:
+    assert hours_held(hoarded_for_years(), 24) <= 17, "two hours of three"
+    assert hours_held(hoarded_for_years("default"), 24) == 24, "alone in the cluster it keeps no other tenant off"
+
+
+def test_pods_that_backfill_do_not_prolong_a_reservation_by_their_end() -> None:
+    d = hoarded_for_years()
+    held_for = 0
+    for number in range(48):
+        guest = timed_pod(f"guest-{number}", "20m", gpus=7)
+        guest.metadata.namespace = "theirs"
+        assert d.run(guest)
+        for _ in range(30):
+            d.step(60)
+            held_for += bool(reservations_by_name(d))
+        d.finish(guest)
+        d.settle()
+    assert held_for / 60 <= 17
+
+
+def test_what_ends_late_is_waited_for_longer_than_reservations_expire_without_progress() -> None:
+    """Jobs of a day are usual: as long as pods of other namespaces end there, the gang keeps its nodes."""
+    d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {expires: 1h}}"))
+    pods = [run_pod_until(d, f"a-{n}", f"s1-l1-{n}", ends=7000.0 * n, namespace="theirs") for n in range(1, 5)]
+    for node in ("s1-l1-1", "s1-l1-2"):
+        d.apply(make_pod(f"fit-{node}", gpus=0, namespace="theirs", node=node))
+    large = waiting_gang(d, size=2, gpus=8, name="large")
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    until_end = 7000.0
+    for pod in pods[:2]:
+        while d.now < until_end:
+            d.step(60)
+            assert reservations_by_name(d)
+        d.finish(pod)
+        d.settle()
+        until_end += 7000
+    assert len(d.where(*large)) == 2
 
 
 def test_other_places_that_never_become_free_are_not_held_longer_in_turn() -> None:
@@ -602,6 +684,51 @@ def test_a_gang_that_is_placed_elsewhere_or_gone_holds_nothing() -> None:
     d.step()
     assert not reservations_by_name(d)
     d.finish(first)
+
+
+def test_deleted_workloads_are_forgotten_while_another_has_the_only_reservation() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    for node in ("s1-l1-1", "s1-l1-2"):
+        run_pod_until(d, node, node, ends=360_000)
+    waiting_gang(d)
+    for number in range(10):
+        pods = [make_pod(f"p-{number}-{n}", gpus=8, namespace="hostile") for n in range(5)]
+        d.apply(*pods, *in_namespace("hostile", gang(2, name=f"gang-{number}")))
+        d.step(1)
+        d.step(1)
+        assert len(d.engine.reserving._waiting) == 7
+        d.delete(*[pod for pod in d.pods.values() if pod.metadata.namespace == "hostile"])
+        d.step(1)
+        assert [*d.engine.reserving._waiting] == ["default/large"]
+    assert [*reservations_by_name(d)] == ["large"]
+
+
+def test_who_waits_for_moves_is_forgotten_once_it_is_deleted() -> None:
+    d = Driver(fabric({"s1/l1": 2}), configured("{repair: {enabled: true, after: 1h}}"))
+    run_pod_until(d, "a", "s1-l1-1", ends=360_000)
+    pods = waiting_gang(d, seconds=1)
+    assert d.engine.moving.awaited
+    d.engine.moving._not_before = inf  # as after a long search
+    d.delete(*pods)
+    d.step(1)
+    assert not d.engine.moving.awaited
+
+
+def test_many_workloads_are_put_in_order_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "SORTED_PER_PART", 4)
+    d = Driver(fabric({"s1/l1": 2}), configured("{reservation: {gangs: 2}}"))
+    for node in ("s1-l1-1", "s1-l1-2"):
+        run_pod_until(d, node, node, ends=3600)
+    d.apply(*[make_pod(f"p-{number}", uid=f"uid-{29 - number:02}", gpus=8) for number in range(30)])
+    d.settle()
+    assert len(d.engine.reserving._waiting) == 30
+    d.now += 30
+    parts = 0
+    for _ in range(100):
+        d.said += d.engine.step(d.now, map(float, count()).__next__)  # each step does as little as it can
+        parts += d.engine.reserving.working
+    assert parts > 7
+    assert sorted(reservations_by_name(d)) == ["p-28", "p-29"], "all have waited as long, so the order is by id"
 
 
 def test_nodes_that_vanish_are_not_waited_for() -> None:

@@ -25,11 +25,13 @@ class ReservationSpec(Model):
     """Maximum share of the cluster's GPUs that all reservations together may hold. A workload that needs more gets no
     reservation."""
     max_gpu_share_per_namespace: Annotated[float, Field(ge=0, le=1, alias="maxGPUSharePerNamespace")] = 0.5
-    """Maximum share for the reservations of one namespace, while pods of other namespaces hold GPUs."""
+    """Maximum share for the reservations of one namespace, while pods of other namespaces hold GPUs or shares of
+    GPUs."""
     expires: Seconds = 21_600.0
     """How long a reservation lasts after its expected start, or after the last pod that it waits for ended. If its
     workload is still pending then, the scheduler drops the reservation. The workload gets no other for the same
-    time. While other namespaces hold GPUs, ended pods of its own namespace do not count."""
+    time. While other namespaces hold GPUs, ended pods of its own namespace and ended backfill do not count, and the
+    expected start counts at most this far ahead of the last end that does."""
     bare_gangs: bool = False
     """Whether gangs of bare pods get reservations: gangs defined by annotations only, without a controller or a
     PodGroup."""

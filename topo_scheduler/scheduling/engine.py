@@ -171,6 +171,8 @@ class Engine:
             self.contention,
             self._failure_cache,
             self.outcomes.partially_bound,
+            self.reserving,
+            self.moving,
         )
         self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(config)

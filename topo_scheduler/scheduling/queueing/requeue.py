@@ -12,12 +12,14 @@ from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
+from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, order_of
 from topo_scheduler.scheduling.queueing.storage_wakes import StorageWakes
 from topo_scheduler.scheduling.queueing.unschedulable import MAX_REPORT_DELAY_SECONDS, REPORT_DELAY_SECONDS
+from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.volumes import concerned
 from topo_scheduler.scheduling.world import World
@@ -49,6 +51,8 @@ class Requeuer:
         contention: SchedulerContention,
         failure_cache: FailureCache,
         partially_bound: PartiallyBoundGangs,
+        reserving: Reserving,
+        moving: Moving,
     ) -> None:
         self._queue = queue
         self._world = world
@@ -59,6 +63,8 @@ class Requeuer:
         self._contention = contention
         self._failure_cache = failure_cache
         self._partially_bound = partially_bound
+        self._reserving = reserving
+        self._moving = moving
         self._late: dict[str, deque[str]] = {}
         """Postponed workloads by namespace."""
         self._is_late: set[str] = set()
@@ -78,6 +84,8 @@ class Requeuer:
                     self._queue.remove(id_)
                     self._preempting.deleted(id_, now)
                     self._contention.forget(id_)
+                    self._reserving.deleted(id_, now)
+                    self._moving.forget(id_)
                 else:
                     self._requeue(workload, now)
             except Exception as error:

@@ -24,8 +24,9 @@ from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import endings_on, reservation_of
 from topo_scheduler.scheduling.reserving.plan import CountingPlanner, Prospect, plan_reservation
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.ledger.claimed_gpus import gpus_in
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
-from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -139,25 +140,27 @@ class Choosing:
         beyond = self._world.claimed_gpus.beyond_requests
         gpus = sum(beyond(cls.amounts, devices.get(member.uid, ())) for cls, members in groups for member in members)
         reservation.device_gpus = -(-gpus // WHOLE_GPU)
-        return self._may_take(workload, reservation.gpus)
+        return self._may_take(workload, reservation.thousandths)
 
     def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
         """Return whether all reservations together would stay within their limits."""
-        return self._may_take(workload, sum(member.cls.gpus for member in members))
+        return self._may_take(workload, sum(gpus_in(member.cls.amounts) for member in members))
 
     def _may_take(self, workload: Workload, wanted: int) -> bool:
+        """Return whether a workload may reserve ``wanted`` thousandths of GPUs beside all other reservations."""
         others = [held for held in self._holds if held.workload != workload.id]
-        reserved = sum(held.gpus for held in others)
-        total = self._world.accounts.gpus() // WHOLE_GPU
+        reserved = sum(held.thousandths for held in others)
+        total = self._world.accounts.gpus()
         if wanted + reserved > self._spec.max_gpu_share * total:
             return False
-        own = sum(held.gpus for held in others if held.namespace == workload.namespace)
+        own = sum(held.thousandths for held in others if held.namespace == workload.namespace)
         return wanted + own <= self._spec.max_gpu_share_per_namespace * total or not self.shared(workload.namespace)
 
     def shared(self, namespace: str) -> bool:
-        """Return whether pods of other namespaces hold GPUs."""
+        """Return whether pods or claims of other namespaces hold GPUs, or shares of GPUs."""
         accounts = self._world.accounts
-        return any(accounts.held(other).get(GPU, 0) for other in accounts.namespaces() if other != namespace)
+        held = (accounts.held(other) for other in accounts.namespaces() if other != namespace)
+        return any(amounts.get(GPU, 0) or amounts.get(GPU_SHARE, 0) for amounts in held)
 
     def possible(self, workload: Workload, held: Reservation) -> bool:
         """Return whether a workload could still use its nodes once the pods that it waits for have ended."""

@@ -8,13 +8,15 @@ stays available to others.
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.queue_keys import needed_now
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.nodes.resources import GPU, Amounts
+from topo_scheduler.state.ledger.claimed_gpus import gpus_in
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
+from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.workloads import Stage, Workload
 
 
@@ -28,13 +30,15 @@ class Reservation:
         start: when they are expected to have ended, in seconds; infinite if that is not known.
         latest: when a pod that backfills the nodes must have ended, in seconds. It never becomes later.
         since: when a pod in ``waits`` ended last, or when other pods were chosen to wait for, in seconds.
-        moved_on: the same, but in a shared cluster without the choice of other pods.
+        moved_on: the same, but in a shared cluster without the choice of other pods, the end of pods of the same
+            namespace, and the end of ``guests``.
         number: identifies the reservation.
         moves: how often it moved to other nodes although its own were still possible.
         relaxed_levels: by how many levels the workload was relaxed when the nodes were chosen last.
         namespace: the namespace of the workload.
         devices: what the claims of its pods get, whether or not pods in ``waits`` still have it.
         device_gpus: how many GPUs these devices are, rounded up.
+        guests: pods in ``waits`` that backfilled the nodes, by uid.
     """
 
     workload: str
@@ -53,12 +57,17 @@ class Reservation:
     namespace: str = ""
     devices: tuple[Allocation, ...] = ()
     device_gpus: int = 0
+    guests: set[str] = field(default_factory=set)
+
+    @property
+    def thousandths(self) -> int:
+        """Thousandths of GPUs that the workload takes: whole GPUs, shares, and those of its claims."""
+        return sum(map(gpus_in, self.nodes.values())) + WHOLE_GPU * self.device_gpus
 
     @property
     def gpus(self) -> int:
-        """GPUs that the workload takes, those of its claims too."""
-        requested = sum(amount for amounts in self.nodes.values() for column, amount in amounts if column == GPU)
-        return requested + self.device_gpus
+        """GPUs that the workload takes, rounded up."""
+        return -(-self.thousandths // WHOLE_GPU)
 
     @property
     def id(self) -> str:
@@ -124,6 +133,7 @@ class Holds:
     def let_in(self, reservation: Reservation, uid: str, node: str, name: str) -> None:
         """Record a pod that backfills a reserved node: the reservation waits for it as well."""
         reservation.waits[uid] = (node, name)
+        reservation.guests.add(uid)
         self._changes += 1
 
     def tells(self, applying: Sequence[Reservation]) -> Hashable:

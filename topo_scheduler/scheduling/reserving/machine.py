@@ -23,6 +23,7 @@ nodes again.
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from math import inf
 from typing import Final
 
@@ -56,6 +57,8 @@ MAX_PLANS: Final = 4
 """Maximum number of plans in one check."""
 WORKLOADS_PER_PART: Final = 256
 """Pending workloads that one part checks."""
+SORTED_PER_PART: Final = 2048
+"""Pending workloads that one part puts in order."""
 MAX_DOUBLINGS: Final = 32
 """Maximum number of doublings of what a move must gain: by then it is longer than any run."""
 VICTIMS_END_SECONDS: Final = 60.0
@@ -79,6 +82,10 @@ class _PendingWorkload:
     id: str
     namespace: str
     text: str
+
+
+_Turn = tuple[int, int, float, str, _PendingWorkload]
+"""A pending workload, after what it is sorted by. Ids differ, so workloads are not compared."""
 
 
 @dataclass(slots=True)
@@ -270,6 +277,11 @@ class Reserving:
         self._failed.pop(id_, None)
         self._drop(id_)
 
+    def deleted(self, id_: str, now: float) -> None:
+        """Forget a workload of which the last pod was deleted."""
+        self._now = now
+        self.forget(id_)
+
     def _drop(self, id_: str) -> None:
         """Drop the reservation of a workload that has no place."""
         if self.holds and (held := self.holds.drop(id_)) is not None:
@@ -291,8 +303,8 @@ class Reserving:
         Returns:
             The workloads for which other nodes are reserved now, and the reason why each is pending.
         """
-        self.let_go()
         self._now = now
+        self.let_go()
         if self._parts.stale:
             self._parts.drop()
             self._seen, self._not_before = None, now + FIRST_RECHECK_SECONDS
@@ -337,8 +349,14 @@ class Reserving:
         self._forget_old()
         served: Counter[int] = Counter()
         done: set[int] = set()
-        held = Counter(waiting.priority for waiting in self._waiting.values() if self.holds.get(waiting.id) is not None)
-        for number, waiting in enumerate(self._in_turn()):
+        reserved = (self._waiting.get(held.workload) for held in self.holds)
+        held = Counter(waiting.priority for waiting in reserved if waiting is not None)
+        parts: list[list[_Turn]] = []
+        for part in self._sorted_parts():
+            if parts:
+                yield None
+            parts.append(part)
+        for number, (*_, waiting) in enumerate(merge(*parts)):
             if number % WORKLOADS_PER_PART == WORKLOADS_PER_PART - 1:
                 yield None
             if self.holds.get(waiting.id) is None:
@@ -378,13 +396,18 @@ class Reserving:
             MAX_RECHECK_SECONDS, max(FIRST_RECHECK_SECONDS, PAUSE_SECONDS_PER_POD * look.pods)
         )
 
-    def _in_turn(self) -> list[_PendingWorkload]:
-        """Return the pending workloads in their order: by priority, then those that were passed over, then by age."""
+    def _sorted_parts(self) -> Iterator[list[_Turn]]:
+        """Yield the pending workloads in parts, each of them sorted.
+
+        The order is by priority, then those that were passed over, then by age.
+        """
         first, last = self._first, len(self._first)
-        return sorted(
-            self._waiting.values(),
-            key=lambda waiting: (-waiting.priority, first.get(waiting.namespace, last), waiting.since, waiting.id),
-        )
+        pending = list(self._waiting.values())
+        for start in range(0, len(pending), SORTED_PER_PART):
+            yield sorted(
+                (-waiting.priority, first.get(waiting.namespace, last), waiting.since, waiting.id, waiting)
+                for waiting in pending[start : start + SORTED_PER_PART]
+            )
 
     def _may_plan(self, waiting: _PendingWorkload) -> bool:
         """Return whether a workload without a reservation would get a plan now if there were any left."""
@@ -449,14 +472,16 @@ class Reserving:
     def _keep(self, workload: Workload, held: Reservation, look: _QueueCheck) -> Generator[None, None, bool]:
         """Check whether a reservation is still the best; return whether it has changed."""
         ledger, now = self._world.ledger, self._now
+        shared = self._choosing.shared(held.namespace)
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
             _, name = held.waits.pop(uid)
             held.since = now
-            # A tenant could create pods of its own, and end one of them each time before the reservation expires.
-            own = name.startswith(f"{held.namespace}/") and self._choosing.shared(held.namespace)
-            held.moved_on = held.moved_on if own else now
-        expected = held.latest if held.start < inf else held.moved_on
-        expires = max(expected, held.moved_on) + self._spec.expires
+            # A tenant could create pods of its own, and end one of them each time before the reservation expires. Pods
+            # that backfill end all the time, but their end is no progress.
+            if not (shared and (name.startswith(f"{held.namespace}/") or uid in held.guests)):
+                held.moved_on = now
+            held.guests.discard(uid)
+        expires = self._expires(held, shared=shared)
         if now >= expires:
             self.holds.drop(workload.id)
             self._given_up[workload.id] = self._barred[workload.namespace] = until = now + self._spec.expires
@@ -482,7 +507,7 @@ class Reserving:
             # again.
             self._stubborn = {uid for uid in self._stubborn if ledger.get(uid) is not None} | held.waits.keys()
             held.since = now
-            if not self._choosing.shared(workload.namespace):
+            if not shared:
                 held.moved_on = now
         look.plans += 1
         without_end = self._stubborn if start == inf else None
@@ -507,10 +532,12 @@ class Reserving:
         return True
 
     def _hold(self, reservation: Reservation, look: _QueueCheck) -> None:
-        if self._choosing.shared(reservation.namespace):
+        shared = self._choosing.shared(reservation.namespace)
+        if shared:
             before, idle = self.holds.get(reservation.workload), self._idle.get(reservation.namespace)
             if before is not None:
                 reservation.moved_on = before.moved_on
+                reservation.guests = before.guests & reservation.waits.keys()
             elif idle is not None:
                 reservation.moved_on = idle[0]
         self.holds.put(reservation)
@@ -518,7 +545,15 @@ class Reserving:
         look.at = min(
             look.at,
             reservation.start + MIN_REMAINING_SECONDS if reservation.start < inf else reservation.since + blind_after,
+            self._expires(reservation, shared=shared),
         )
+
+    def _expires(self, held: Reservation, *, shared: bool) -> float:
+        """Return when a reservation expires. ``shared``: whether pods of other namespaces hold GPUs."""
+        expected = held.latest if held.start < inf else held.moved_on
+        if shared:  # pods may declare an end in years
+            expected = min(expected, held.moved_on + self._spec.expires)
+        return max(expected, held.moved_on) + self._spec.expires
 
     def _out_until(self, workload: Workload) -> float:
         """Return until when a workload gets no reservation because one expired."""
