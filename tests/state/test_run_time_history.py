@@ -107,6 +107,46 @@ def test_so_many_are_remembered_and_no_more() -> None:
     assert RUNS_PER_CLASS == 20
 
 
+def note_jobs(runs: Runs, namespace: str, numbers: range) -> list[RunKey]:
+    """Note a run of each of several jobs of a namespace; return their keys."""
+    keys = [RunKey(namespace, "Job", f"job{number}", f"image{number}") for number in numbers]
+    for number, key in zip(numbers, keys, strict=True):
+        for again in range(3):
+            ended = CompletedRun(f"{number}-{again}", 100 * number + again, 1)
+            runs.note(key, ended, likeness_of(key, 1, 1))
+    return keys
+
+
+def known(runs: Runs, keys: list[RunKey]) -> tuple[int, int]:
+    """Return of how many jobs, and of how many classes, run times are known."""
+    likenesses = [likeness_of(key, 1, 1) for key in keys]
+    return (
+        sum(runs.longest(key) < float("inf") for key in keys),
+        sum(runs.of_similar(likeness) < float("inf") for likeness in likenesses),
+    )
+
+
+def test_runs_of_a_namespace_with_many_push_out_none_of_others() -> None:
+    runs = Runs()
+    victims = [note_jobs(runs, namespace, range(40)) for namespace in ("a", "b")]
+    hostile = note_jobs(runs, "hostile", range(100, 100 + MAX_WORKLOADS))
+    assert [known(runs, keys) for keys in victims] == [(40, 40), (40, 40)]
+    left = MAX_WORKLOADS - 80
+    assert known(runs, hostile) == (left, left)
+    assert known(runs, hostile[-left:]) == (left, left), "its oldest go"
+    assert known(runs, note_jobs(runs, "c", range(40))) == (40, 40)
+    assert len(runs) == MAX_WORKLOADS
+
+
+def test_a_namespace_with_as_many_runs_as_another_loses_its_own() -> None:
+    runs = Runs()
+    half = MAX_WORKLOADS // 2
+    first, second = note_jobs(runs, "a", range(half)), note_jobs(runs, "b", range(half))
+    more = note_jobs(runs, "b", range(half, half + 10))
+    assert known(runs, first) == (half, half)
+    assert known(runs, [*second[10:], *more]) == (half, half)
+
+
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [

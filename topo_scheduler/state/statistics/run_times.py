@@ -29,7 +29,10 @@ DURATION_QUANTILE: Final = 0.9
 IMAGES_CHARACTERS: Final = 512
 """Characters beyond which image names are replaced by their hash."""
 MAX_WORKLOADS: Final = 4096
-"""Workloads, and as many classes, that are kept; the one with the oldest last run is dropped first."""
+"""Workloads, and as many classes, that are kept.
+
+Beyond that, the namespace with the most loses the one with its oldest last run: no tenant takes the place of others.
+"""
 _GENERATED: Final = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}")
 """Numbers, and the five characters that ``generateName`` appends: Kubernetes picks them so that they form no words."""
 
@@ -130,6 +133,50 @@ def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
     return CompletedRun(identity, end_time, end_time - start_time)
 
 
+class _Record:
+    """The last runs of workloads, or of classes, by namespace; ``limit`` runs of each."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._count = 0
+        self._of_namespace: dict[str, OrderedDict[Hashable, tuple[CompletedRun, ...]]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, namespace: str, key: Hashable) -> tuple[CompletedRun, ...]:
+        """Return the runs of a workload or class; empty without any."""
+        records = self._of_namespace.get(namespace)
+        return records.get(key, ()) if records is not None else ()
+
+    def add(self, namespace: str, key: Hashable, ended: CompletedRun) -> bool:
+        """Add a run; return whether the record changed."""
+        previous = self.get(namespace, key)
+        same = next((run for run in previous if run.identity == ended.identity and _overlap(run, ended)), None)
+        if same is not None:
+            ended = CompletedRun(ended.identity, max(same.ended_at, ended.ended_at), max(same.seconds, ended.seconds))
+        kept = [earlier for earlier in previous if earlier is not same]
+        updated = tuple(sorted([*kept, ended], key=lambda run: (run.ended_at, run.identity))[-self._limit :])
+        if updated == previous:
+            return False
+        records = self._of_namespace.setdefault(namespace, OrderedDict())
+        records[key] = updated
+        records.move_to_end(key)
+        self._count += not previous
+        if self._count > MAX_WORKLOADS:
+            self._drop_oldest(namespace)
+        return True
+
+    def _drop_oldest(self, added: str) -> None:
+        """Drop the oldest entry of the namespace with the most; of ``added`` if it has as many as any other."""
+        largest = max(self._of_namespace, key=lambda name: (len(self._of_namespace[name]), name == added))
+        records = self._of_namespace[largest]
+        records.popitem(last=False)
+        self._count -= 1
+        if not records:
+            del self._of_namespace[largest]
+
+
 class Runs:
     """Durations of the last successful runs in seconds.
 
@@ -140,8 +187,8 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
-        self._alike: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
+        self._runs = _Record(RUNS_PER_WORKLOAD)
+        self._alike = _Record(RUNS_PER_CLASS)
         self.changes = 0
         self._of_similar: dict[tuple[Likeness, float], float] = {}
         """Estimates computed since the last new run."""
@@ -151,16 +198,16 @@ class Runs:
 
     def note(self, run: RunKey, ended: CompletedRun, likeness: Likeness | None = None) -> None:
         """Record a run. A known run counts once, with the longer of its reported durations."""
-        changed = _remember(self._runs, run[:3], ended, RUNS_PER_WORKLOAD)
+        changed = self._runs.add(run.namespace, run[:3], ended)
         if likeness is not None:
-            changed |= _remember(self._alike, likeness, ended, RUNS_PER_CLASS)
+            changed |= self._alike.add(likeness.namespace, likeness, ended)
         if changed:
             self.changes += 1
             self._of_similar.clear()
 
     def longest(self, run: RunKey) -> float:
         """Return the expected duration of a workload's next run in seconds; infinite if unknown."""
-        return max((completed.seconds for completed in self._runs.get(run[:3], ())), default=inf)
+        return max((completed.seconds for completed in self._runs.get(run.namespace, run[:3])), default=inf)
 
     def of_similar(self, likeness: Likeness | None, share: float = DURATION_QUANTILE) -> float:
         """Return the quantile ``share`` of the durations of similar workloads in seconds; infinite if too few ran."""
@@ -168,7 +215,7 @@ class Runs:
             return inf
         seconds = self._of_similar.get((likeness, share))
         if seconds is None:
-            durations = sorted(completed.seconds for completed in self._alike.get(likeness, ()))
+            durations = sorted(completed.seconds for completed in self._alike.get(likeness.namespace, likeness))
             seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= MIN_RUNS else inf
             if len(self._of_similar) > MAX_WORKLOADS:
                 self._of_similar.clear()
@@ -179,24 +226,3 @@ class Runs:
 def _overlap(run: CompletedRun, other: CompletedRun) -> bool:
     """Whether two runs overlap in time: pods of one gang, and not a resubmitted gang."""
     return run.ended_at - run.seconds <= other.ended_at and other.ended_at - other.seconds <= run.ended_at
-
-
-def _remember(
-    records: OrderedDict[Hashable, tuple[CompletedRun, ...]], key: Hashable, ended: CompletedRun, limit: int
-) -> bool:
-    """Add a run to a record; return whether the record changed."""
-    previous = records.get(key, ())
-    same = next(
-        (earlier for earlier in previous if earlier.identity == ended.identity and _overlap(earlier, ended)), None
-    )
-    if same is not None:
-        ended = CompletedRun(ended.identity, max(same.ended_at, ended.ended_at), max(same.seconds, ended.seconds))
-    kept = [earlier for earlier in previous if earlier is not same]
-    updated = tuple(sorted([*kept, ended], key=lambda earlier: (earlier.ended_at, earlier.identity))[-limit:])
-    if updated == previous:
-        return False
-    records[key] = updated
-    records.move_to_end(key)
-    if len(records) > MAX_WORKLOADS:
-        records.popitem(last=False)
-    return True
