@@ -33,6 +33,7 @@ from topo_scheduler.scheduling.queueing import requeue
 from topo_scheduler.scheduling.surveying.waiting import pending_pods
 from topo_scheduler.state.nodes.resources import MAX_OFFERED_NAMES, MAX_UNOFFERED_NAMES
 from topo_scheduler.state.pods.caps import MAX_SPREAD_CONSTRAINTS, MAX_TERMS, excess
+from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_groups import read_group
 from topo_scheduler.state.pods.workloads import MAX_CLASSES, Workload
 
@@ -332,6 +333,78 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
     d.step(requeue.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, victim), "in the first look, not after 300 others"
+
+
+def count_lookups(monkeypatch: pytest.MonkeyPatch) -> list[PodClass]:
+    """Return a list that gets the class of each view that is requested from now on."""
+    requested: list[PodClass] = []
+    original = class_views.Views.get
+
+    def counted(self: class_views.Views, cls: PodClass, *args: int) -> class_views.ClassView:
+        requested.append(cls)
+        return original(self, cls, *args)
+
+    monkeypatch.setattr(class_views.Views, "get", counted)
+    return requested
+
+
+@pytest.mark.unrecorded
+def test_room_too_small_for_a_class_costs_no_look_at_its_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
+    d.run(filler := make_pod("filler", gpus=1), make_pod("rest", gpus=7), make_pod("other", gpus=8))
+    large = [asking(f"large{n}", {"nvidia.com/gpu": 8, "cpu": f"{n + 1}m"}) for n in range(300)]
+    d.run(*large)
+    assert not d.where(*large)
+    requested = count_lookups(monkeypatch)
+    d.delete(filler)
+    d.step()
+    assert not requested
+    assert not d.engine.requeuer._is_late
+
+
+@pytest.mark.unrecorded
+def test_views_of_classes_that_no_node_takes_are_checked_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requeue, "VIEWS_PER_STEP", 8)
+    d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
+    d.run(filler := make_pod("filler", gpus=8), make_pod("filler-2", gpus=8))
+    hostile = [
+        asking(f"h{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}, node_selector={"no": "such"}) for n in range(300)
+    ]
+    victim = asking("victim", {"nvidia.com/gpu": 1, "cpu": "999m"})
+    victim.metadata.namespace = "other"
+    d.run(*hostile, victim)
+    assert not d.where(*hostile, victim)
+    requested = count_lookups(monkeypatch)
+    d.delete(filler)
+    d.step()
+    assert sum(bool(cls.selector) for cls in requested) <= 8
+    d.step(requeue.POSTPONED_PAUSE_SECONDS)
+    d.settle()
+    assert placed(d, victim), "in the first look, not after 300 others"
+    for _ in range(20):
+        d.step(requeue.POSTPONED_PAUSE_SECONDS)
+    assert not d.engine.requeuer._is_late
+
+
+@pytest.mark.unrecorded
+def test_requests_of_few_classes_are_compared_in_one_step_and_none_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requeue, "COMPARED_PER_STEP", 100)
+    d = Driver([make_node("n1", gpus=8)])
+    d.run(filler := make_pod("filler", gpus=8))
+    hostile = [asking(f"h{n}", {"nvidia.com/gpu": 9, "cpu": f"{n + 1}m"}) for n in range(300)]
+    late = asking("late", {"nvidia.com/gpu": 8, "cpu": "999m"})
+    d.run(*hostile, late)
+    assert not d.where(*hostile, late)
+    d.delete(filler)
+    d.step()
+    assert len(d.engine.requeuer._is_late) == 201
+    for _ in range(20):
+        d.step(requeue.POSTPONED_PAUSE_SECONDS)
+    d.settle()
+    assert placed(d, late)
+    assert not d.engine.requeuer._is_late
 
 
 # ---------------------------------------------------------------- pending pods of a namespace

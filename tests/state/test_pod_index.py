@@ -1,5 +1,6 @@
 """Counts of pods by selector hold however pods come and go."""
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.state.selector_strategies import LABELS, NAMESPACES, SELECTORS
 from topo_scheduler.state.pods import pod_index as module
 from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodIndex, PodVolumeClaim, Port, Profile
-from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 ROWS = 6
 
@@ -88,6 +89,78 @@ def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -
     pod_index.change(0, pod_profile, 1)
     assert tally.counts(3).tolist() == [1, 1, 0]
     assert tally.counts(5).tolist() == [1, 1, 0, 0, 0], "the node table grew"
+
+
+def selecting(number: int) -> tuple[tuple[Selector, None], ...]:
+    """Return the conditions of a tally of pods with a label of this number."""
+    return ((Selector((Clause("job", "In", frozenset((str(number),))),)), None),)
+
+
+def test_a_thousand_selectors_take_little_memory_for_each_profile() -> None:
+    pod_index = PodIndex()
+    profiles = [profile(pod_index, job=str(number)) for number in range(200)]
+    for pod_profile in profiles:
+        pod_index.change(0, pod_profile, 1)
+    tallies = [pod_index.tally(selecting(number)) for number in range(1000)]
+    tracemalloc.start()
+    for tally in tallies:
+        for pod_profile in profiles:
+            tally.matches(pod_profile)
+    memory_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert memory_bytes < 512 * len(profiles)
+
+
+def test_a_tally_in_use_is_kept_while_thousands_of_others_come_and_go() -> None:
+    pod_index = PodIndex()
+    pod_profile = profile(pod_index, job="1")
+    pod_index.change(0, pod_profile, 1)
+    tally = pod_index.tally(selecting(1))
+    for number in range(2, 3000):
+        assert pod_index.tally(selecting(number)).counts(1).tolist() == [0]
+        assert pod_index.tally(selecting(1)) is tally
+    assert len(pod_index._tallies) <= module.MAX_TALLIES
+    assert pod_profile.compared < 1 << module.MAX_TALLIES, "bits of dropped tallies are used again"
+
+
+def test_counts_of_many_nodes_take_limited_memory() -> None:
+    pod_index = PodIndex()
+    rows = 4 * module.KEEP_BYTES // (module.BYTES_PER_ROW * module.MAX_TALLIES)
+    for number in range(400):
+        pod_index.tally(selecting(number)).counts(rows)
+        assert len(pod_index._tallies) <= module.MIN_TALLIES
+
+
+def test_an_index_without_pods_shares_results_and_counts_none_of_the_pods() -> None:
+    pod_index = PodIndex()
+    no_pods = pod_index.without_pods()
+    pod_profile = profile(pod_index, job="2")
+    pod_index.change(0, pod_profile, 1)
+    assert not pod_index.tally(selecting(1)).matches(pod_profile)
+    empty = no_pods.tally(selecting(2))
+    assert empty.matches(pod_profile) and empty.counts(1).tolist() == [0]
+    pod_index.drop_caches()
+    assert not pod_profile.compared
+    assert not no_pods.tally(selecting(1)).matches(pod_profile)
+    assert no_pods.tally(selecting(2)) is not empty, "its results are dropped"
+    assert no_pods.tally(selecting(2)).matches(pod_profile)
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=60))
+def test_tallies_count_the_same_however_many_are_kept(looks: list[tuple[int, int, bool]]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(module, "MAX_TALLIES", 3)
+        pod_index = PodIndex()
+        wanted: Counter[int] = Counter()
+        made = {number: pod_index.tally(selecting(number)) for number in range(8)}
+        for pod, number, in_copy in looks:
+            pod_index.change(0, profile(pod_index, job=str(pod)), 1)
+            wanted[pod] += 1
+            index = pod_index.copy() if in_copy else pod_index
+            assert index.tally(selecting(number)).counts(1).tolist() == [wanted[number]]
+            if not in_copy:
+                assert made[number].counts(1).tolist() == [wanted[number]], "a tally that was dropped still counts"
+            assert len(pod_index._tallies) <= 3
 
 
 def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:

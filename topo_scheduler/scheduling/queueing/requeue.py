@@ -13,6 +13,7 @@ from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBou
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.moving.machine import Moving
+from topo_scheduler.scheduling.placing.model.class_views import Views
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
@@ -23,7 +24,7 @@ from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.volumes import concerned
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
@@ -31,10 +32,67 @@ from topo_scheduler.state.storage.storage_objects import ClaimKey
 
 NEW_CLASSES_PER_STEP: Final = 32
 """Classes without a view that one step checks: it makes a view of all nodes for each."""
+COMPARED_PER_STEP: Final = 1_000
+"""Classes whose requests one step compares with the free resources of changed nodes, some 3 ms."""
+VIEWS_PER_STEP: Final = 128
+"""Classes with a view that one step checks by it, of those with enough free resources on a changed node."""
 POSTPONED_PER_CHECK: Final = 32
 """Postponed workloads that one step checks together, by changed nodes only."""
 POSTPONED_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
+
+
+class _Improvement:
+    """The nodes that changed since the last step, and the classes that they may help. It checks a limited number."""
+
+    def __init__(self, rows: Int64, nodes: NodeTable, views: Views) -> None:
+        self._rows = rows
+        self._views = views
+        self._compared_left = COMPARED_PER_STEP
+        self._views_left = VIEWS_PER_STEP
+        self._new_left = NEW_CLASSES_PER_STEP
+        self._known: dict[PodClass, bool] = {}
+        self._known_by_id: dict[int, bool] = {}
+        nodes.widen()
+        rows = rows[nodes.exists[rows]]
+        self._most_free: list[int] = (nodes.allocatable[rows] - nodes.requested[rows]).max(axis=0, initial=0).tolist()
+        """The largest free amount of each resource on any of the nodes."""
+
+    def helps(self, cls: PodClass) -> bool | None:
+        """Return whether a class fits on any of the nodes; None if this step has checked too many classes."""
+        known = self._known_by_id.get(id(cls))  # classes take long to compare
+        if known is not None:
+            return known
+        if not self._compared_left:
+            return None
+        self._compared_left -= 1
+        for column, amount in cls.amounts:
+            if self._most_free[column] < amount:
+                self._known_by_id[id(cls)] = False
+                return False
+        known = self._known.get(cls)
+        if known is None:
+            if cls in self._views:
+                self._views_left -= 1
+            else:
+                self._new_left -= 1
+            if self._views_left < 0 or self._new_left < 0:
+                return None
+            known = self._known[cls] = _fits(self._views, cls, self._rows)
+        self._known_by_id[id(cls)] = known
+        return known
+
+
+def _fits(views: Views, cls: PodClass, rows: Int64) -> bool:
+    """Return whether a class fits on any of the rows."""
+    if not len(rows):
+        return False
+    try:
+        with limited(OperationBudget(WAKE_OPERATIONS)):
+            view = views.get(cls)
+    except Exception:
+        return True  # the attempt fails the same way, and reports it
+    return bool((view.fit[rows] > 0).any())
 
 
 class Requeuer:
@@ -126,9 +184,7 @@ class Requeuer:
         index = np.array(rows, np.int64)
         if len(index):
             self._attempts.planner.extensions.guard.begin()
-        helps_by_class: dict[PodClass, bool] = {}
-        helps_by_id: dict[int, bool] = {}
-        views, classes_left = self._attempts.planner.views, NEW_CLASSES_PER_STEP
+        improvement: _Improvement | None = None
         lowest = self._preempting.lowest
         for id_ in self._queue.unschedulable():
             workload = self._workloads.get(id_)
@@ -148,16 +204,13 @@ class Requeuer:
                 continue
             room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
             for cls in conditions.classes if rules or (len(index) and room) else ():
-                helps = helps_by_id.get(id(cls))  # classes take long to compare
+                if improvement is None:
+                    improvement = _Improvement(index, self._world.nodes, self._attempts.planner.views)
+                helps = rules or improvement.helps(cls)
                 if helps is None:
-                    if cls not in helps_by_class:
-                        classes_left -= cls not in views
-                        if classes_left < 0 and not rules:
-                            self._postpone(workload, rows)
-                            break
-                        helps_by_class[cls] = self._helps(cls, index)
-                    helps = helps_by_id[id(cls)] = helps_by_class[cls]
-                if (helps and room) or rules:
+                    self._postpone(workload, rows)
+                    break
+                if helps:
                     self._queue.wake(id_)
                     break
             else:
@@ -184,7 +237,8 @@ class Requeuer:
         return min((at for at in (late, self._storage.next_due()) if at is not None), default=None)
 
     def _postpone(self, workload: Workload, rows: Iterable[int]) -> None:
-        self._late_rows.update(rows)
+        if not self._is_late:
+            self._late_rows.update(rows)  # otherwise `wake` did it
         if workload.id not in self._is_late:
             self._is_late.add(workload.id)
             self._late.setdefault(workload.namespace, deque()).append(workload.id)
@@ -206,12 +260,17 @@ class Requeuer:
             workload = self._workloads.get(id_)
             if workload is None or self._queue.place(id_) is not Place.UNSCHEDULABLE:
                 continue
-            if any(self._may_help(cls, rows) for cls in workload.requeue_conditions.classes):
+            if any(self._may_help_now(cls, rows) for cls in workload.requeue_conditions.classes):
                 self._queue.wake(id_)
             else:
                 self._nudge(workload, lowest, now)
         if not self._is_late:
             self._late_rows.clear()
+
+    def _may_help_now(self, cls: PodClass, rows: Int64) -> bool:
+        """Return whether any of the rows may help. A view is more precise, but making it takes long."""
+        views = self._attempts.planner.views
+        return self._may_help(cls, rows) and (cls not in views or _fits(views, cls, rows))
 
     def _may_help(self, cls: PodClass, rows: Int64) -> bool:
         """Return whether any of the rows is eligible and has enough free. This ignores other pods and volumes."""
@@ -238,13 +297,3 @@ class Requeuer:
             elif place is not Place.ACTIVE:
                 self._preempting.rest(id_)  # its turn goes to the next one
         return out
-
-    def _helps(self, cls: PodClass, improved: Int64) -> bool:
-        if not len(improved):
-            return False
-        try:
-            with limited(OperationBudget(WAKE_OPERATIONS)):
-                view = self._attempts.planner.views.get(cls)
-        except Exception:
-            return True  # the attempt fails the same way, and reports it
-        return bool((view.fit[improved] > 0).any())

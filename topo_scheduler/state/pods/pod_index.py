@@ -2,11 +2,12 @@
 
 Equal pods share one profile, so a selector is matched once per profile and not once per pod. A tally counts the pods
 that a selector matches by row; it reads the log of arrivals and departures from where it stopped. Profiles without
-pods are forgotten.
+pods are forgotten. The result of each tally takes two bits of each profile: tenants can make many of both.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -14,7 +15,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
 from topo_scheduler.state.pods.term_index import MAX_CROSS_NAMESPACE_TERMS, TermIndex, means_others
@@ -25,6 +25,14 @@ LARGE_CHARACTERS: Final = 4_096
 """Characters beyond which a profile counts as large."""
 MAX_ANTI_AFFINITY_SETS: Final = 256
 """Sets of anti-affinity terms that are shared as one object; beyond this number the table is cleared."""
+MAX_TALLIES: Final = 1024
+"""Tallies that are kept; the least recently used ones are dropped first."""
+KEEP_BYTES: Final = 40 * 2**20
+"""Memory for the counts of tallies: it limits them to fewer than `MAX_TALLIES` with more than 5,120 nodes."""
+MIN_TALLIES: Final = 256
+"""Tallies that are kept whatever their size: the terms of one pod."""
+BYTES_PER_ROW: Final = 8
+"""Memory of a tally for each row of the node table."""
 MIN_LOG_ENTRIES: Final = 2048
 """Minimum entries of the log that are kept; a tally further behind counts again, which takes little longer.
 
@@ -114,8 +122,10 @@ class Profile:
     claims: tuple[PodVolumeClaim, ...]
     disks: tuple[Disk, ...]
     attracts: tuple[tuple[int, CountedTerm], ...] = ()
-    matched: dict[int, bool] = field(default_factory=dict)
-    """By number of a tally, whether that tally counts it."""
+    compared: int = 0
+    """The bits of the tallies whose results it has."""
+    counted: int = 0
+    """The bits of those tallies that count it."""
     ordinary: bool = False
     """Whether it is known to be small enough to be kept whole for any number of bound pods."""
 
@@ -129,27 +139,33 @@ Condition = tuple[Selector, frozenset[str] | None]
 """A selector and the namespaces to which it applies, None for all of them."""
 
 
-_numbers: Final = Numbering()
+@dataclass(eq=False, slots=True)
+class _Results:
+    """The place of the results of a tally and its twins in profiles."""
+
+    bit: int
+    """Its bit in `Profile.compared` and `Profile.counted`; 0 once its results are dropped."""
 
 
 class Tally:
     """Pods that meet all of some conditions, by row."""
 
     def __init__(
-        self, pod_index: "PodIndex", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
+        self, pod_index: "PodIndex", conditions: tuple[Condition, ...], results: _Results, *, living: bool
     ) -> None:
         self._pod_index = pod_index
         self._conditions = conditions
         self._namespaces = next((namespaces for _, namespaces in conditions if namespaces is not None), None)
         """Namespaces of the pods that may be counted; None for all."""
         self._living = living
-        self._number = _numbers.take() if number is None else number
+        self.results = results
+        self.last_use = 0
         self._counts: Int64 = np.zeros(0, np.int64)
         self._position = -1
 
     def twin(self, pod_index: "PodIndex") -> "Tally":
         """Return a tally of the same conditions over a copy of the bound pods; both share results by profile."""
-        return Tally(pod_index, self._conditions, living=self._living, number=self._number)
+        return Tally(pod_index, self._conditions, self.results, living=self._living)
 
     def counts(self, rows: int) -> Int64:
         """Return int64[rows], up to date. The caller must not write to it."""
@@ -158,6 +174,7 @@ class Tally:
             return self._counts[:rows]
         changes = pod_index.since(self._position)
         if changes is None or len(self._counts) < rows:
+            pod_index.rows = max(pod_index.rows, rows)
             self._counts = np.zeros(rows, np.int64)
             changes = list(pod_index.all(self._namespaces))
         charge(1 + len(changes) // 4)
@@ -170,9 +187,13 @@ class Tally:
 
     def matches(self, profile: Profile) -> bool:
         """Return whether the tally counts pods of a profile."""
-        counted = profile.matched.get(self._number)
-        if counted is None:
-            counted = profile.matched[self._number] = self._meets_conditions(profile)
+        bit = self.results.bit
+        if profile.compared & bit:
+            return bool(profile.counted & bit)
+        counted = self._meets_conditions(profile)
+        profile.compared |= bit
+        if counted:
+            profile.counted |= bit
         return counted
 
     def _meets_conditions(self, profile: Profile) -> bool:
@@ -218,6 +239,12 @@ class PodIndex:
         self._log: list[Change] = []
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._uses = 0
+        """How often a tally was requested."""
+        self._free_bits: list[int] = []
+        """Bits of dropped tallies, the lowest last."""
+        self.rows = 0
+        """Maximum rows that a tally counted."""
         self._origin: PodIndex | None = None
         self.large_bytes = 0
         """Total characters of the large profiles made since `drop_caches`."""
@@ -278,15 +305,26 @@ class PodIndex:
         """Return the tally of pods that meet all conditions; ``living`` excludes pods being deleted."""
         key = (conditions, living)
         tally = self._tallies.get(key)
-        if tally is None:
-            if len(self._tallies) > 1024:
-                self._forget_tallies()
-            if self._origin is not None:
-                tally = self._origin.tally(conditions, living=living).twin(self)
-            else:
-                tally = Tally(self, conditions, living=living)
-            self._tallies[key] = tally
+        self._uses += 1
+        if tally is not None and tally.results.bit:
+            tally.last_use = self._uses
+            return tally
+        if tally is None and len(self._tallies) >= self._max_tallies:
+            # An eighth of them at once: this clears bits of all profiles.
+            self._drop_tallies(len(self._tallies) - self._max_tallies * 7 // 8)
+        if self._origin is not None:
+            tally = self._origin.tally(conditions, living=living).twin(self)
+        else:
+            bit = self._free_bits.pop() if self._free_bits else 1 << len(self._tallies)
+            tally = Tally(self, conditions, _Results(bit), living=living)
+        tally.last_use = self._uses
+        self._tallies[key] = tally
         return tally
+
+    @property
+    def _max_tallies(self) -> int:
+        """The number of tallies to keep, given the size of their counts."""
+        return min(MAX_TALLIES, max(MIN_TALLIES, KEEP_BYTES // (BYTES_PER_ROW * max(1, self.rows))))
 
     def copy(self) -> "PodIndex":
         """Return a copy for trial changes. It shares profiles and must not be used after the original changes."""
@@ -303,6 +341,12 @@ class PodIndex:
         }
         return twin
 
+    def without_pods(self) -> "PodIndex":
+        """Return an index without pods. Its tallies may compare profiles of this one."""
+        twin = PodIndex()
+        twin._origin = self._origin or self
+        return twin
+
     def since(self, position: int) -> Sequence[Change] | None:
         """Return the changes since a position, None when the log no longer reaches back to it."""
         start = position - self._base
@@ -317,18 +361,27 @@ class PodIndex:
 
     def drop_caches(self) -> None:
         """Drop all caches, which may keep profiles of deleted pods alive."""
-        self._forget_tallies()
+        self._drop_tallies(len(self._tallies))
         self._repels.clear()
         self._base += len(self._log)
         self._log.clear()
         self.large_bytes = 0
 
-    def _forget_tallies(self) -> None:
-        self._tallies.clear()
+    def _drop_tallies(self, number: int) -> None:
+        """Drop the least recently used tallies, and their results in profiles."""
+        oldest = nsmallest(number, self._tallies, key=lambda key: self._tallies[key].last_use)
+        dropped = [self._tallies.pop(key).results for key in oldest]
         if self._origin is not None:
             return  # the results in profiles belong to the origin
+        bits = 0
+        for results in dropped:
+            bits |= results.bit
+            self._free_bits.append(results.bit)
+            results.bit = 0
+        self._free_bits.sort(reverse=True)
         for profile in self._profiles.values():
-            profile.matched.clear()
+            profile.compared &= ~bits
+            profile.counted &= ~bits
 
     def change(self, row: int, profile: Profile, change: int) -> None:
         """Change the number of pods of a profile on a row."""

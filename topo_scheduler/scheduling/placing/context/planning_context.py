@@ -19,7 +19,6 @@ from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, sett
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import PodIndex
 from topo_scheduler.state.statistics.placement_outcomes import NEUTRAL_SCORE, History
 from topo_scheduler.state.topology.fabric import Layout
 
@@ -37,7 +36,7 @@ class PlanningContext:
         self.typical_pods = TypicalPods(around.nodes, around.kinds)
         self.node_scores = NodeScores(around.nodes)
         """Scores of nodes for single pods."""
-        self.no_pods = PodIndex()
+        self.no_pods = around.pod_index.without_pods()
         """The pods of an empty cluster: none. For the size rule."""
         self._totals: dict[tuple[int, int, tuple[str, ...]], LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
