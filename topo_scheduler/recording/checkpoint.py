@@ -20,7 +20,6 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.arrivals import Resolve
 from topo_scheduler.scheduling.placing.model import class_views
-from topo_scheduler.state.pods import pod_index
 
 _OURS: Final = ("topo_scheduler.api.", "topo_scheduler.state.", "topo_scheduler.scheduling.")
 _OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,7 +34,7 @@ _OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
     "msgspec._core": ("Raw", "rebuild"),
     "weakref": ("WeakKeyDictionary", "WeakValueDictionary"),
 }
-_COUNTERS: Final[tuple[Any, ...]] = (class_views, pod_index)
+_COUNTERS: Final[tuple[Any, ...]] = (class_views,)
 """Modules with a ``_numbers`` counter, which must continue above the numbers in use."""
 _EXTENSIONS: Final = "extensions"
 _RESOLVE: Final = "resolve"
