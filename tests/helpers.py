@@ -94,7 +94,8 @@ def make_node(
 
 def controlled_by(kind: str, name: str, uid: str = "") -> OwnerReference:
     """Return the reference of a pod to its controller."""
-    return OwnerReference(api_version="v1", kind=kind, name=name, uid=uid or f"uid-{name}", controller=True)
+    api_version = "apps/v1" if kind == "DaemonSet" else "v1"
+    return OwnerReference(api_version=api_version, kind=kind, name=name, uid=uid or f"uid-{name}", controller=True)
 
 
 def make_pod(

@@ -11,14 +11,18 @@ from aiohttp import web
 
 from tests.cli.conftest import Served, run
 from tests.crds import migration_definition
+from tests.helpers import make_pod
 from tests.kube.stub import stubbed
 from tests.kube.virtual import virtual_time
+from topo_scheduler.api.objects import OwnerReference
+from topo_scheduler.cli.drain import plan_drain
 from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
 from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.store import Store
 from topo_scheduler.simulation.demo import until
+from topo_scheduler.state.pods.node_pods import MIRROR
 
 _GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}
 _NO_USE: Final = {"type": "Placed", "status": "False", "reason": "NoUse", "message": "the nodes are well"}
@@ -87,6 +91,18 @@ def test_a_dry_run_tells_what_would_be_moved_and_writes_nothing(served: Served) 
     assert "stays: pod default/other on node-8: another scheduler placed it" in done.output
     node = served.call(lambda: served.server.store.find("nodes", "node-7"))
     assert node is not None and not node.obj["spec"].get("unschedulable")
+
+
+def test_only_pods_of_daemonsets_and_static_pods_belong_to_their_node() -> None:
+    owners = (("v1", "Node"), ("example.com/v1", "DaemonSet"), ("apps/v1", "DaemonSet"), ("v1", "Node"))
+    pods = [
+        make_pod(f"p{n}", node="a", owner=OwnerReference(api_version, kind, f"o{n}", f"uid-o{n}", controller=True))
+        for n, (api_version, kind) in enumerate(owners)
+    ]
+    pods[3].metadata.annotations[MIRROR] = "hash"
+    plan = plan_drain(pods, ["a"], "a", pods[0].spec.scheduler_name)
+    assert [migration.pods[0][0] for migration in plan.migrations] == ["p0", "p1"]
+    assert plan.stays == ()
 
 
 def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:

@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import msgspec
+
 from tests.helpers import Owner, make_node, make_pod
 from tests.kube.owner_objects import Json, controller_reference
 from tests.kube.virtual import now
 from tests.kube.world import World
 from tests.observability.samples import samples
 from tests.scheduling.driver import Driver
-from topo_scheduler.api.objects import OwnerReference, Pod
+from topo_scheduler.api.objects import OwnerReference, PartialObject, Pod
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.evictions import Evictor
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
@@ -88,6 +90,7 @@ async def eviction_scene(
     d = Driver([make_node(f"n{n}", f"s1/l{n // 8}") for n in range(nodes)])
     d.now = now()
     d.engine.budgets_known()
+    report_namespaces(w, d)
     if of_tenant:
         w.server.store.create("namespaces", {"metadata": {"name": "tenant"}})
     name, victims = owner["metadata"]["name"], []
@@ -146,6 +149,11 @@ async def eviction_scene(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def report_namespaces(w: World, d: Driver) -> None:
+    """Report the namespaces of the API server to the engine, as their watch does."""
+    d.engine.namespaces_applied([msgspec.convert(space, PartialObject) for space in w.server.store.list("namespaces")])
 
 
 def _members(owner: Json, size: int) -> list[Pod]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.evicting.eviction_scenes import eviction_scene
+from tests.evicting.eviction_scenes import eviction_scene, report_namespaces
 from tests.kube.owner_objects import (
     POD_TEMPLATE,
     RAY_CLUSTER_DEFINITION,
@@ -149,6 +149,29 @@ async def test_nothing_is_evicted_for_a_gang_whose_namespace_was_deleted_a_momen
         await e.settled()
         assert (e.evictions, e.running) == (0, 2)
         assert e.decide() == 0, "its pods are left out"
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["answer first", "answer late"])
+@virtual_time
+async def test_a_namespace_that_was_deleted_during_a_preemption_and_created_again_is_scheduled(*, late: bool) -> None:
+    """The watch may report it before the answer about the deleted one arrives."""
+    async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
+        engine, store = e.driver.engine, w.server.store
+        w.server.faults.add(Delay(1.0), where=lambda info: info.path.endswith("/namespaces/default"))
+        assert e.decide() == 2
+        stored = store.find("namespaces", "default")
+        assert stored is not None
+        store.remove(store.kind("namespaces"), stored)
+        await asyncio.sleep(0.5)
+        if not late:
+            await e.settled()
+            assert e.decide() == 0, "its pods are left out"
+        engine.namespace_deleted("default")
+        await e.settled()
+        assert (e.evictions, e.running) == (0, 2)
+        store.create("namespaces", {"metadata": {"name": "default"}})
+        report_namespaces(w, e.driver)
+        assert e.decide() == 2
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])

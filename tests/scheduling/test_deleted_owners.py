@@ -194,6 +194,39 @@ def test_the_pods_of_a_namespace_that_is_deleted_are_left_out_and_those_of_its_s
     assert len(d.preempted()) == 1
 
 
+def namespace(uid: str, deleted: str | None = None) -> PartialObject:
+    return PartialObject(metadata=ObjectMeta(name="default", uid=uid, deletion_timestamp=deleted))
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_pods_of_a_namespace_that_was_created_again_are_scheduled_if_their_watch_was_first(*, reported: bool) -> None:
+    """Each kind has its own watch. One that began anew may report the new namespace without the deletion."""
+    d = full(2)
+    d.engine.namespaces_applied([namespace("u1", deleted="now")])
+    again = make_pod("again", gpus=8, priority=10)
+    d.apply(again)
+    d.step()
+    assert d.preempted() == []
+    if reported:
+        d.engine.namespace_deleted("default")
+    d.engine.namespaces_applied([namespace("u2")])
+    d.step()
+    assert len(d.preempted()) == 1
+
+
+def test_an_answer_about_a_deleted_namespace_does_not_count_for_a_new_one_of_its_name() -> None:
+    d = full(2)
+    d.engine.namespaces_applied([namespace("u1")])
+    d.engine.namespace_deleted("default")
+    d.engine.namespace_leaves("default", "u1")
+    d.engine.namespaces_applied([namespace("u2")])
+    d.engine.namespace_leaves("default", "u1")
+    d.engine.namespace_leaves("default", "")
+    d.apply(make_pod("again", gpus=8, priority=10))
+    d.step()
+    assert len(d.preempted()) == 1
+
+
 def test_it_is_reported_once_and_only_where_the_pod_stays() -> None:
     d = full(1)
     job(d)

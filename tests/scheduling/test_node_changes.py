@@ -6,7 +6,8 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric, held
 from topo_scheduler.api.objects import Container, PodSpec, ResourceRequirements
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.binding.outcomes import OVERSUBSCRIBED_PAUSE_SECONDS
+from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent
 
 
 def test_a_node_deleted_between_decision_and_bind() -> None:
@@ -77,6 +78,33 @@ def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> N
     (message,) = d.told(pod, Reason.OVERSUBSCRIBED)
     assert "default/thief" in message and message.endswith("give the two schedulers different nodes")
     assert len(d.complaints()) == 1
+
+
+def test_the_pods_of_a_node_get_no_event_for_a_pod_that_was_created_with_it() -> None:
+    """Any user may create such a pod on any node; its kubelet rejects it."""
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.run(pod)
+    created = make_pod("created", gpus=4, scheduler="other", namespace="hostile", node="s1-l1-1")
+    created.status.conditions = []
+    d.apply(created)
+    d.step()
+    assert d.told(pod, Reason.OVERSUBSCRIBED) == []
+    (warning,) = d.complaints()
+    assert "hostile/created was created with this node" in warning
+
+
+def test_the_pods_of_a_node_get_one_event_a_minute_that_it_is_oversubscribed() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.run(pod)
+    counts = []
+    for number in range(4):
+        d.apply(make_pod(f"thief-{number}", gpus=4, scheduler="other", node="s1-l1-1"))
+        d.step(OVERSUBSCRIBED_PAUSE_SECONDS / 2)
+        counts.append(sum(isinstance(said, EmitEvent) and said.reason == Reason.OVERSUBSCRIBED for said in d.said))
+    assert counts == [1, 1, 2, 2]
+    assert len(d.complaints()) == 4
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["before the answer", "after the answer"])

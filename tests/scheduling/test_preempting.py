@@ -7,11 +7,12 @@ import pytest
 from tests.helpers import controlled_by, make_node, make_pod, ours, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, fabric_driver, gang, held
 from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
-from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt, RecordDecision
 from topo_scheduler.scheduling.preemption.nomination_trust import COUNTS_SECONDS
+from topo_scheduler.state.pods.node_pods import MIRROR
 from topo_scheduler.state.pods.pod_groups import Disruption
 
 
@@ -564,6 +565,27 @@ def test_a_pod_of_a_daemonset_is_never_asked() -> None:
     d = fabric_driver({"s1/l1": 1})
     pod = make_pod("agent", gpus=8, node="s1-l1-1", scheduler="other", owner=controlled_by("DaemonSet", "agent"))
     d.apply(pod, urgent_pod())
+    d.step(1)
+    assert d.preempted() == []
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"), [("example.com/v1", "DaemonSet"), ("example.com/v1", "Node"), ("v1", "Node")]
+)
+def test_a_pod_whose_owner_only_has_the_kind_of_a_daemonset_or_node_is_preempted(api_version: str, kind: str) -> None:
+    """Tenants write owners as they like; of these groups and kinds no controller of the cluster checks them."""
+    d = fabric_driver({"s1/l1": 1})
+    owner = OwnerReference(api_version, kind, "agent", "uid-agent", controller=True)
+    d.apply(make_pod("agent", gpus=8, node="s1-l1-1", scheduler="other", phase="Running", owner=owner), urgent_pod())
+    d.step(1)
+    assert d.preempted() == ["agent"]
+
+
+def test_the_mirror_of_a_static_pod_is_never_preempted() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    mirror = make_pod("static", gpus=8, node="s1-l1-1", scheduler="other", owner=controlled_by("Node", "s1-l1-1"))
+    mirror.metadata.annotations[MIRROR] = "hash"
+    d.apply(mirror, urgent_pod())
     d.step(1)
     assert d.preempted() == []
 

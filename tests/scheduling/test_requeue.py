@@ -5,8 +5,9 @@ import pytest
 from tests.helpers import controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod, PodCondition, Taint
-from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.instructions import BindOutcome, RecordDecision
 from topo_scheduler.scheduling.queueing.queue import Place
+from topo_scheduler.scheduling.queueing.requeue import POSTPONED_PAUSE_SECONDS, RULES_PER_CHECK
 
 
 def gang(size: int, name: str = "g", gpus: int = 8) -> list[Pod]:
@@ -243,7 +244,66 @@ def test_a_daemon_that_comes_may_make_the_rule_laxer() -> None:
     assert len(d.flight) == 2, "one leaf will never hold it any more"
 
 
+def too_large(gangs: int) -> Driver:
+    """Gangs that would fit but for a pod of a DaemonSet, in four namespaces."""
+    d = Driver([make_node("n", "s/l", cpu="8"), make_node("m", "s/l", cpu="8")])
+    d.apply(daemon("n"))
+    for number in range(gangs):
+        annotations = {"gang-name": f"g{number}", "gang-size": "2"}
+        namespace = f"team-{number % 4}"
+        d.apply(*(make_pod(f"g{number}-{n}", cpu="8", namespace=namespace, annotations=annotations) for n in range(2)))
+    d.step()
+    assert d.flight == {}
+    return d
+
+
+def test_gangs_that_a_daemon_concerns_are_tried_a_few_at_a_time_and_namespaces_take_turns() -> None:
+    d = too_large(40)
+    d.delete(*(pod for pod in list(d.pods.values()) if pod.metadata.name.startswith("agent")))
+    attempts = []
+    for pause in (0.0, *5 * [POSTPONED_PAUSE_SECONDS]):
+        d.forget()
+        d.step(pause)
+        attempts.append([said.decision.workload.split("/")[0] for said in d.said if isinstance(said, RecordDecision)])
+    assert list(map(len, attempts)) == [*5 * [RULES_PER_CHECK], 0]
+    assert set(attempts[0]) == {f"team-{number}" for number in range(4)}
+
+
+def test_a_gang_tried_while_a_daemon_is_there_is_tried_again_when_that_goes() -> None:
+    d = too_large(40)
+    agents = [pod for pod in d.pods.values() if pod.metadata.name.startswith("agent")]
+    d.delete(*agents)
+    d.step()
+    d.apply(*agents)
+    late = [make_pod(f"h-{n}", cpu="7", annotations={"gang-name": "h", "gang-size": "2"}) for n in range(2)]
+    d.apply(*late)
+    d.step()
+    assert unschedulable(d, late[0])
+    d.delete(*agents)
+    for pod in [pod for pod in d.pods.values() if pod.metadata.name.startswith("g")]:
+        d.delete(pod)
+    for _ in range(6):
+        d.step(POSTPONED_PAUSE_SECONDS)
+    assert sorted(pod.metadata.name for pod in late if pod.metadata.uid in d.flight) == ["h-0", "h-1"]
+
+
 # ---------------------------------------------------------------- what does not
+
+
+def test_small_daemons_that_come_and_go() -> None:
+    """A tenant creates them with their node, under a DaemonSet of its own, many times a second."""
+    d = Driver([make_node("n", "s/l", cpu="8"), make_node("m", "s/l", cpu="8")])
+    d.run(make_pod("holder", gpus=8))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    assert unschedulable(d, pods[0])
+    small = make_pod("small", cpu="1m", node="m", scheduler="other", owner=controlled_by("DaemonSet", "mine"))
+    for _ in range(3):
+        d.apply(small)
+        assert tried(d, 1) == 0
+        d.delete(small)
+        assert tried(d, 1) == 0
 
 
 def test_a_heartbeat() -> None:

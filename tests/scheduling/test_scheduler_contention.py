@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.scheduling.binding.contention import (
     IN_FLIGHT_SECONDS,
     LOST_SECONDS,
@@ -69,6 +69,14 @@ def test_pods_of_daemonsets_are_no_pods_of_others() -> None:
     d.apply(theirs("daemon", node="n0", owner=controlled_by("DaemonSet", "exporter"), phase="Running"))
     d.apply(theirs("waits"))
     assert d.run(make_pod("p", cpu="1")) == {"p": "n0"}
+
+
+def test_pods_of_a_kind_named_daemonset_in_another_group_are_pods_of_others() -> None:
+    d = Driver([make_node("n0", gpus=0, cpu="2")], leaves_room=True)
+    owner = OwnerReference("example.com/v1", "DaemonSet", "exporter", "uid-exporter", controller=True)
+    d.apply(theirs("daemon", node="n0", owner=owner, phase="Running"))
+    d.apply(theirs("waits"))
+    assert d.run(make_pod("p", cpu="1")) == {}
 
 
 def test_what_is_left_is_given_back_when_the_others_are_done() -> None:

@@ -1,11 +1,12 @@
 """Nodes kept free for recovery: which they are, who may use them, and what is told of it."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, fabric
-from topo_scheduler.api.objects import Node, Pod, Taint
+from topo_scheduler.api.objects import Node, OwnerReference, Pod, Taint
 from topo_scheduler.api.reasons import NodeReason
 
 ONE = "{spares: {perLeaf: 1}}"
@@ -127,6 +128,17 @@ def test_ordinary_pods_do_not_get_them_and_are_told_so() -> None:
     d.engine.configure(configured())
     d.settle()
     assert d.where(second) == {"b": "s1-l1-1"}
+
+
+@pytest.mark.parametrize(("api_version", "placed"), [("apps/v1", {"b": "s1-l1-1"}), ("example.com/v1", {})])
+def test_pods_of_daemonsets_use_them_those_of_a_kind_with_that_name_do_not(
+    api_version: str, placed: dict[str, str]
+) -> None:
+    d = cluster(ONE, {"s1/l1": 2})
+    assert d.run(make_pod("a", gpus=8, uid="a")) == {"a": "s1-l1-2"}
+    owner = OwnerReference(api_version, "DaemonSet", "b", "uid-b", controller=True)
+    d.chains["uid-b"] = [Owner("DaemonSet", "b", uid="uid-b")]
+    assert d.run(make_pod("b", gpus=8, uid="b", owner=owner)) == placed
 
 
 def test_pods_without_gpus_keep_off_as_well() -> None:

@@ -233,6 +233,7 @@ def _nodes_of(world: "World", depth: int, index: int) -> list[str]:
 def plan_drain(pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str) -> DrainPlan:
     """Return the Migrations by which a scheduler drains nodes, and the pods that stay."""
     from topo_scheduler.api.annotations import GANG_ID, MOVABLE
+    from topo_scheduler.state.pods.node_pods import belongs_to_node
 
     drained = set(nodes)
     groups: dict[tuple[str, str], list[Pod]] = {}
@@ -240,9 +241,9 @@ def plan_drain(pods: Sequence["Pod"], nodes: Sequence[str], target: str, schedul
     for pod in sorted(pods, key=lambda pod: pod.key):
         if pod.spec.node_name not in drained or pod.finished:
             continue
+        if belongs_to_node(pod.metadata):
+            continue
         controller = pod.metadata.controller
-        if controller is not None and controller.kind in ("DaemonSet", "Node"):
-            continue  # it belongs to the node
         if pod.spec.scheduler_name != scheduler:
             stays.append(
                 RemainingPod(pod.key, pod.spec.node_name, f"another scheduler placed it: {pod.spec.scheduler_name}")

@@ -182,8 +182,8 @@ class ObservedEngine(Engine):
     def namespaces_applied(self, namespaces: Iterable[PartialObject]) -> None:
         self._observe(super().namespaces_applied, list(namespaces))
 
-    def namespace_leaves(self, name: str) -> None:
-        self._observe(super().namespace_leaves, name)
+    def namespace_leaves(self, name: str, uid: str) -> None:
+        self._observe(super().namespace_leaves, name, uid)
 
     def namespace_deleted(self, name: str) -> None:
         self._observe(super().namespace_deleted, name)

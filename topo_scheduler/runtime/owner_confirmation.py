@@ -134,9 +134,11 @@ class OwnerConfirmation:
         return next(filter(None, await asyncio.gather(owners, self._of_namespace(pod.namespace), *pods)), "")
 
     async def _of_namespace(self, name: str) -> str:
-        why = await self._answer(self._namespaces, "namespace", "", name)
+        # An answer about one namespace says nothing about a later one of the same name.
+        uid = self._engine.arrivals.leaving.namespace_uid(name)
+        why = await self._answer(self._namespaces, "namespace", "", name, uid)
         if why.startswith(f"namespace {name} "):
-            self._engine.namespace_leaves(name)
+            self._engine.namespace_leaves(name, uid)
         return why
 
     async def _answer(self, existing: Existence, kind: str, namespace: str, name: str, uid: str = "") -> str:

@@ -240,11 +240,12 @@ class Engine:
             metadata = namespace.metadata
             with guard(f"namespace {metadata.name}", self._out):
                 self.world.around.put_namespace(metadata.name, metadata.labels)
-                self.arrivals.leaving.namespace_applied(metadata.name, deleting=metadata.deletion_timestamp is not None)
+                deleting = metadata.deletion_timestamp is not None
+                self.arrivals.leaving.namespace_applied(metadata.name, metadata.uid, deleting=deleting)
 
-    def namespace_leaves(self, name: str) -> None:
-        """Record that a namespace is being deleted, or is gone, before its watch reports that."""
-        self.arrivals.leaving.namespace_applied(name, deleting=True)
+    def namespace_leaves(self, name: str, uid: str) -> None:
+        """Record that the namespace with a uid is being deleted, or is gone, before its watch reports that."""
+        self.arrivals.leaving.namespace_leaves(name, uid)
 
     def namespace_deleted(self, name: str) -> None:
         """Forget a namespace that was deleted."""

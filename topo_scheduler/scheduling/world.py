@@ -41,6 +41,7 @@ from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTab
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import changed_profile, profile_of
 from topo_scheduler.state.pods.kept_classes import KeptClasses
+from topo_scheduler.state.pods.node_pods import is_daemon_pod
 from topo_scheduler.state.pods.numa_request import kept_request, numa_request
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_groups import Groups
@@ -215,8 +216,6 @@ class World:
         if occupant is not None:
             self.ledger.occupy(occupant)
             self._follow_duration(occupant, node, amounts)
-        if entry.daemon:
-            self._change_rules()
         if row >= 0:
             self._improve(row)
 
@@ -277,7 +276,7 @@ class World:
         assumed_here = same_node and known is not None and known.assumed
         if assumed_here and known is not None and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # another client bound it to the same node, without our annotations
-        daemon = _is_daemon(pod)
+        daemon = is_daemon_pod(pod.metadata)
         numa = kept_request(numa_request(pod))
         changed = self.ledger.confirm(
             uid, node, amounts, daemon=daemon, profile=profile, devices=devices, created_there=created_there, numa=numa
@@ -292,8 +291,7 @@ class World:
         trusted = decided or self.claims.may_reserve_bandwidth(pod, amounts, believed=believed)
         if self.links.pod_bound(pod, trusted=trusted, assumed=assumed_here):
             self.improvements += 1
-        if changed and daemon:
-            self._change_rules()
+        self.improvements += changed and daemon  # less room may help, too, as in `_change_rules`
         if changed and before >= 0:
             self._improve(before)  # it runs on another node than assumed, or was resized
         if (profiles := self.ledger.profiles).warnings:
@@ -337,7 +335,7 @@ class World:
         with suppress(Exception):
             charged = self.claims.readable_amounts(pod)
             devices = self.claims.devices(pod, charged)
-        self.ledger.confirm(uid, node, as_amounts(charged), daemon=_is_daemon(pod), devices=devices)
+        self.ledger.confirm(uid, node, as_amounts(charged), daemon=is_daemon_pod(pod.metadata), devices=devices)
 
     def wanted(self, pod: Pod, amounts: Mapping[int, int]) -> None:
         """Count a pending or running pod in the statistics of pods that are typical of this cluster."""
@@ -367,7 +365,6 @@ class World:
         self.inventory.pod_gone(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)
-            self._rules_changed |= entry.daemon
         return entry
 
     def ended(self, pod: Pod, entry: LedgerEntry | None, cls: PodClass | None, now: float, members: int = 0) -> None:
@@ -629,7 +626,7 @@ class World:
     @property
     def improved(self) -> bool:
         """Whether `take_improved` has something to return."""
-        return bool(self._improved) or self._rules_changed
+        return bool(self._improved) or self._rules_changed or self.nodes.daemon_changes.is_new
 
     def take_improved(self) -> tuple[Sequence[int], bool]:
         """Return the rows that gained room or changed since the last call, and whether size rules may differ now."""
@@ -650,8 +647,3 @@ class World:
     def _improve(self, row: int) -> None:
         self.improvements += 1
         self._improved.add(row)
-
-
-def _is_daemon(pod: Pod) -> bool:
-    controller = pod.metadata.controller
-    return controller is not None and controller.kind == "DaemonSet"

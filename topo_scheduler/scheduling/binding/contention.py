@@ -26,6 +26,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import PODS, Amounts, as_amounts
+from topo_scheduler.state.pods.node_pods import belongs_to_node
 from topo_scheduler.state.pods.requests import pod_amounts
 
 RECENT_SECONDS: Final = 30.0
@@ -131,8 +132,7 @@ class SchedulerContention:
                 or not self._config.reserved_pods_per_node
             ):
                 continue
-            controller = pod.metadata.controller
-            if controller is not None and controller.kind in ("DaemonSet", "Node"):
+            if belongs_to_node(pod.metadata):
                 continue
             namespace = pod.metadata.namespace
             if node:

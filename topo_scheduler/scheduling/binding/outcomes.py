@@ -68,6 +68,8 @@ from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloa
 MAX_NAMED_DEVICES: Final = 16
 """Devices that the event about a bind names."""
 MIN_REMEMBERED_WORKLOADS: Final = 64
+OVERSUBSCRIBED_PAUSE_SECONDS: Final = 60.0
+"""Seconds between two events to the pods of one node that it is oversubscribed."""
 NOT_ANSWERED: Final = "its bind was not answered"
 GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
 BINDING_CHANGED: Final = (
@@ -106,6 +108,8 @@ class Outcomes:
         """Uids of pods whose binds are withdrawn because pods of higher priority need the room."""
         self._lacking_room: dict[str, int] = {}
         """Priorities of workloads that lacked room when they were tried last, by their ids."""
+        self._reported: dict[str, float] = {}
+        """When the pods of a node got an event about it being oversubscribed, in the last minute."""
         self._most_lacking = MIN_REMEMBERED_WORKLOADS
         """Number of these above which those that are not pending any more are forgotten."""
         self.partially_bound = partially_bound
@@ -507,11 +511,12 @@ class Outcomes:
             times.append(again)
         return min(times, default=None)
 
-    def check_overdrawn(self, pod: Pod, *, resized: bool = False) -> list[Instruction]:
+    def check_overdrawn(self, pod: Pod, now: float, *, resized: bool = False, bound: bool = True) -> list[Instruction]:
         """Return what to report when a pod that another scheduler bound took more than a node had left.
 
         Users may resize their running pods to any amount. The kubelet grants what the node has, so that other pods of
-        the node lose nothing, and hear nothing of it.
+        the node lose nothing, and get no event. Nor do they for a pod that was created with its node (not ``bound``):
+        its kubelet rejects it, and users may create such pods on any node.
         """
         over = self._world.oversubscribed(pod.spec.node_name)
         if not over:
@@ -519,12 +524,24 @@ class Outcomes:
         shortage = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"
         if resized:
             return [LogWarning(f"{shortage} {pod.key} was resized; its kubelet decides whether the pod gets more")]
+        if not bound:
+            return [
+                LogWarning(
+                    f"{shortage} {pod.key} was created with this node; its kubelet rejects it. Delete it, or create it"
+                    " without spec.nodeName"
+                )
+            ]
         # The tenant of the pod chose the scheduler name. Other tenants do not read it, and get the same text each time.
         ours = pod.spec.scheduler_name == self._config.scheduler_name
         remedy = BINDING_CHANGED if ours else "give the two schedulers different nodes"
         text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it; {remedy}"
         text_for_others = f"{shortage} a pod of another namespace was bound to it; {remedy}"
         out: list[Instruction] = [LogWarning(text)]
+        node = pod.spec.node_name
+        self._reported = {name: at for name, at in self._reported.items() if now - at < OVERSUBSCRIBED_PAUSE_SECONDS}
+        if node in self._reported:
+            return out
+        self._reported[node] = now
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
             membership = self._workloads.of_pod(uid)
             if membership is not None and membership[1].stage is not Stage.PENDING:

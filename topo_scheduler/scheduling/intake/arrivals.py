@@ -563,7 +563,8 @@ class Arrivals:
             if left is not None:
                 self.touch(left)
         if changed:
-            self._out += self._outcomes.check_overdrawn(pod, resized=resized)
+            bound = not created_there or _was_bound(pod)  # pods of other schedulers were not seen pending
+            self._out += self._outcomes.check_overdrawn(pod, now, resized=resized, bound=bound)
         self.unread.drop(pod.metadata.uid)
 
     def _created_there(self, pod: Pod) -> bool:
@@ -577,9 +578,7 @@ class Arrivals:
         if self.deciding:
             seen_pending = self._workloads.of_pod(uid) is not None or self._pods.get(uid) is not None
             return not seen_pending and uid not in self.outside and uid not in self._unresolved
-        return not any(
-            condition.type == "PodScheduled" and condition.status == "True" for condition in pod.status.conditions
-        )
+        return not _was_bound(pod)
 
     def _bound_ours(self, pod: Pod, now: float) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
@@ -733,3 +732,8 @@ class Arrivals:
         self.siblings.drop(uid)
         if (pod := self._pods.get(uid)) is not None:
             self._rereading.put(pod)
+
+
+def _was_bound(pod: Pod) -> bool:
+    """Return whether a Binding, or later the kubelet, set the condition PodScheduled of a pod."""
+    return any(condition.type == "PodScheduled" and condition.status == "True" for condition in pod.status.conditions)

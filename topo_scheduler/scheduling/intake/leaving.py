@@ -37,6 +37,8 @@ class Leaving:
         self._unreported: list[tuple[float, str]] = []
         """A heap of the pods without an event, and of some that were dropped, by when it is due."""
         self._new: list[str] = []
+        self._namespace_uids: dict[str, str] = {}
+        """Uids of the namespaces that exist by the watch, by their names."""
         self._namespaces: set[str] = set()
         self._changed: set[str] = set()
 
@@ -73,19 +75,46 @@ class Leaving:
         new, self._new = self._new, []
         return new
 
-    def namespace_applied(self, name: str, *, deleting: bool) -> None:
-        """Record whether a namespace is being deleted; a deletion can't be cancelled."""
-        if deleting and name not in self._namespaces:
+    def namespace_applied(self, name: str, uid: str, *, deleting: bool) -> None:
+        """Record a namespace that the watch reports, and whether it is being deleted."""
+        self._namespace_uids[name] = uid
+        if deleting:
+            self._namespace_leaves(name)
+        else:
+            self._namespace_stays(name)
+
+    def namespace_deleted(self, name: str) -> None:
+        """Forget a deleted namespace; a new one may have the same name, and pods already."""
+        self._namespace_uids.pop(name, None)
+        self._namespace_stays(name)
+
+    def namespace_uid(self, name: str) -> str:
+        """Return the uid of a namespace that exists by the watch; empty for an unknown one."""
+        return self._namespace_uids.get(name, "")
+
+    def namespace_leaves(self, name: str, uid: str) -> None:
+        """Record that the namespace with a uid is being deleted, or is gone, before the watch reports that.
+
+        If the watch reported meanwhile that it is gone, a new namespace may have its name already.
+        """
+        if uid and self._namespace_uids.get(name) == uid:
+            self._namespace_leaves(name)
+
+    def _namespace_leaves(self, name: str) -> None:
+        if name not in self._namespaces:
             self._namespaces.add(name)
             self._changed.add(name)
 
-    def namespace_deleted(self, name: str) -> None:
-        """Forget a deleted namespace; a new one may have the same name."""
-        self._namespaces.discard(name)
-        self._changed.discard(name)
+    def _namespace_stays(self, name: str) -> None:
+        if name in self._namespaces:
+            self._namespaces.discard(name)
+            self._changed.add(name)
 
     def take_namespaces(self) -> set[str]:
-        """Return the namespaces whose deletion began since the last call."""
+        """Return the namespaces whose deletion began since the last call, and those whose name is free or in use again.
+
+        Their pods are read again.
+        """
         changed, self._changed = self._changed, set()
         return changed
 

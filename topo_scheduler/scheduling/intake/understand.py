@@ -42,6 +42,7 @@ from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.pods.compute_domains import in_one_domain
 from topo_scheduler.state.pods.constraints import constraints_of, preferences_of
+from topo_scheduler.state.pods.node_pods import is_daemon_pod
 from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.requests import pod_amounts
@@ -236,6 +237,7 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
+        daemon=is_daemon_pod(pod.metadata),
         # The search for victims does not know which GPUs have room for a share once a victim is gone.
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         doubt=lineage.doubt or doubt,

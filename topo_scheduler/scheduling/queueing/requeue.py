@@ -38,6 +38,8 @@ VIEWS_PER_STEP: Final = 128
 """Classes with a view that one step checks by it, of those with enough free resources on a changed node."""
 POSTPONED_PER_CHECK: Final = 32
 """Postponed workloads that one step checks together, by changed nodes only."""
+RULES_PER_CHECK: Final = 8
+"""Gangs at most that one such check has tried again because their size rules may differ: each costs milliseconds."""
 POSTPONED_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
 
@@ -126,6 +128,8 @@ class Requeuer:
         self._late: dict[str, deque[str]] = {}
         """Postponed workloads by namespace."""
         self._is_late: set[str] = set()
+        self._late_rules: set[str] = set()
+        """Those of them whose size rule may differ because DaemonSet pods came or went."""
         self._late_rows: set[int] = set()
         """Rows that changed since the first of them was postponed."""
         self._next_check = 0.0
@@ -176,15 +180,29 @@ class Requeuer:
         sharing = self._attempts.sharing
         fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred(now)
         freed = self._world.links.take_freed()
+        daemon_changes = self._world.nodes.daemon_changes
+        daemons_changed, daemon_changes.is_new = daemon_changes.is_new, False
         if self._is_late:
             self._late_rows.update(rows)
-            self._check_postponed(now)
-        if not (rows or rules_changed or neighbours or claims or stored or fallen or victims_changed or freed):
+            if not daemons_changed:  # otherwise below, with the gangs that it concerns
+                self._check_postponed(now)
+        if not (
+            rows
+            or rules_changed
+            or neighbours
+            or claims
+            or stored
+            or fallen
+            or victims_changed
+            or freed
+            or daemons_changed
+        ):
             return
         index = np.array(rows, np.int64)
         if len(index):
             self._attempts.planner.extensions.guard.begin()
         improvement: _Improvement | None = None
+        noted = bool(self._is_late)
         lowest = self._preempting.lowest
         for id_ in self._queue.unschedulable():
             workload = self._workloads.get(id_)
@@ -202,13 +220,19 @@ class Requeuer:
             if nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
                 continue
+            if daemons_changed and workload.gang:
+                self._late_rules.add(id_)
+                self._postpone(workload)
             room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
             for cls in conditions.classes if rules or (len(index) and room) else ():
                 if improvement is None:
                     improvement = _Improvement(index, self._world.nodes, self._attempts.planner.views)
                 helps = rules or improvement.helps(cls)
                 if helps is None:
-                    self._postpone(workload, rows)
+                    if not noted:
+                        self._late_rows.update(rows)
+                        noted = True
+                    self._postpone(workload)
                     break
                 if helps:
                     self._queue.wake(id_)
@@ -217,6 +241,11 @@ class Requeuer:
                 self._nudge(workload, lowest, now)
         if stored:
             self._storage.end(now)
+        if daemons_changed:
+            if self._is_late:
+                self._check_postponed(now)
+            if not self._late_rules:
+                daemon_changes.clear()
 
     def _is_concerned(self, workload: Workload, claims: frozenset[ClaimKey], *, stored: bool) -> bool:
         """Return whether a workload uses volumes that changed now; ``stored``: other storage objects changed."""
@@ -236,9 +265,7 @@ class Requeuer:
         late = self._next_check if self._is_late else None
         return min((at for at in (late, self._storage.next_due()) if at is not None), default=None)
 
-    def _postpone(self, workload: Workload, rows: Iterable[int]) -> None:
-        if not self._is_late:
-            self._late_rows.update(rows)  # otherwise `wake` did it
+    def _postpone(self, workload: Workload) -> None:
         if workload.id not in self._is_late:
             self._is_late.add(workload.id)
             self._late.setdefault(workload.namespace, deque()).append(workload.id)
@@ -250,22 +277,41 @@ class Requeuer:
         self._next_check = now + POSTPONED_PAUSE_SECONDS
         rows = np.array(sorted(self._late_rows), np.int64)
         lowest = self._preempting.lowest
-        for _ in range(min(POSTPONED_PER_CHECK, len(self._is_late))):
+        left = POSTPONED_PER_CHECK
+        while left > 0 and self._is_late:
+            left -= 1
             namespace = next(iter(self._late))
             ids = self._late.pop(namespace)
             id_ = ids.popleft()
             if ids:
                 self._late[namespace] = ids
             self._is_late.discard(id_)
+            rule = id_ in self._late_rules
+            self._late_rules.discard(id_)
             workload = self._workloads.get(id_)
             if workload is None or self._queue.place(id_) is not Place.UNSCHEDULABLE:
                 continue
-            if any(self._may_help_now(cls, rows) for cls in workload.requeue_conditions.classes):
+            if rule and self._rule_may_differ(workload):
+                left -= max(1, POSTPONED_PER_CHECK // RULES_PER_CHECK) - 1
+                self._queue.wake(id_)
+            elif any(self._may_help_now(cls, rows) for cls in workload.requeue_conditions.classes):
                 self._queue.wake(id_)
             else:
                 self._nudge(workload, lowest, now)
         if not self._is_late:
             self._late_rows.clear()
+        if not self._late_rules:
+            self._world.nodes.daemon_changes.clear()
+
+    def _rule_may_differ(self, workload: Workload) -> bool:
+        """Return whether the size rule may differ because of DaemonSet pods that came or went."""
+        conditions, nodes = workload.requeue_conditions, self._world.nodes
+        alone = len(conditions.classes) == 1 and not conditions.depends_on_pods
+        for cls in conditions.classes:
+            columns, amounts = zip(*cls.amounts, strict=True) if cls.amounts else ((), ())
+            if nodes.daemon_changes.concern(columns, amounts, nodes.allocatable, alone=alone):
+                return True
+        return False
 
     def _may_help_now(self, cls: PodClass, rows: Int64) -> bool:
         """Return whether any of the rows may help. A view is more precise, but making it takes long."""

@@ -120,7 +120,7 @@ class Spares:
         members = workload.members.values()
         if not self.configured or all(member.controlled and self.may_borrow(member.priority) for member in members):
             return False
-        if workload.controller.startswith("DaemonSet "):
+        if all(member.daemon for member in members):
             return False
         running = any(member.stage is not Stage.PENDING for member in members)
         return not (running and needed_now(workload))  # recovery of what a running gang has lost is exempt

@@ -17,6 +17,7 @@ from topo_scheduler.api.objects import Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
+from topo_scheduler.state.nodes.daemon_changes import DaemonChanges
 from topo_scheduler.state.nodes.gpu_facts import GpuFacts
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices
 from topo_scheduler.state.nodes.images import Images
@@ -99,6 +100,7 @@ class NodeTable:
         self.facts_changes = ChangeLog()
         self.daemon_charges = 0
         """Number of entries of ``facts_changes`` for DaemonSet pods that came or went."""
+        self.daemon_changes = DaemonChanges()
         self._free = list(range(rows - 1, -1, -1))
         self._model_id: dict[str, int] = {}
         self._taint_set_id: dict[tuple[Taint, ...], int] = {(): 0}
@@ -263,8 +265,10 @@ class NodeTable:
         for column, amount in amounts:
             requested[column] += sign * amount
         if daemon:
+            before = self.daemons[row].copy()
             for column, amount in amounts:
                 self.daemons[row, column] += sign * amount
+            self.daemon_changes.put(row, before, self.daemons[row])
             self.facts_changes.append(row)
             self.daemon_charges += 1
         self.capacity_changes.append(row)
@@ -338,7 +342,7 @@ class NodeTable:
         for name, value in list(vars(self).items()):
             if isinstance(value, np.ndarray):
                 setattr(self, name, value.copy())
-        self.capacity_changes, self.facts_changes = ChangeLog(), ChangeLog()
+        self.capacity_changes, self.facts_changes, self.daemon_changes = ChangeLog(), ChangeLog(), DaemonChanges()
         self._rows_by_value = {}
 
     def admit(self, row: int) -> None:

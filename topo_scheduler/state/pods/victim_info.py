@@ -10,9 +10,9 @@ from topo_scheduler.api.annotations import EXPECTED_DURATION
 from topo_scheduler.api.durations import MAX_SECONDS, DurationError, parse_duration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.state.pods.node_pods import belongs_to_node
 from topo_scheduler.state.statistics.run_times import RunKey, run_of
 
-MIRROR: Final = "kubernetes.io/config.mirror"
 DEFAULT_GRACE_SECONDS: Final = 30.0
 """Grace period in seconds of a pod that sets none."""
 LONGEST_WAIT_SECONDS: Final = 600.0
@@ -77,7 +77,6 @@ class VictimInfo:
 def occupant_of(pod: Pod) -> VictimInfo:
     """Return the occupant of a bound pod."""
     meta = pod.metadata
-    controller = meta.controller
     started_at = seconds_of(pod.status.start_time)
     start_or_creation = seconds_of(meta.creation_timestamp) if started_at is None else started_at
     started = start_or_creation or 0.0
@@ -90,7 +89,7 @@ def occupant_of(pod: Pod) -> VictimInfo:
         started=started,
         grace=DEFAULT_GRACE_SECONDS if grace is None else float(grace),
         terminating=meta.deletion_timestamp is not None,
-        fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
+        fixed=belongs_to_node(meta),
         ends=_ends(pod, started) if start_or_creation is not None else inf,
         expected_seconds=expected_run(pod),
         deadline=deadline_of(pod),
@@ -98,7 +97,7 @@ def occupant_of(pod: Pod) -> VictimInfo:
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
         scheduler=intern(pod.spec.scheduler_name),
-        controlled=controller is not None,
+        controlled=meta.controller is not None,
     )
 
 

@@ -50,6 +50,8 @@ class Member:
     index: int | None = None
     series: tuple[int, str] = (0, "")
     controlled: bool = False
+    daemon: bool = False
+    """Whether the pod is of a DaemonSet."""
     preempts: bool = True
     """Whether the scheduler may evict pods of lower priority for this pod."""
     doubt: str = ""
