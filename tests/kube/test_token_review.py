@@ -79,11 +79,12 @@ async def test_made_up_tokens_are_neither_kept_nor_asked_about_without_end(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_review, "REMEMBERED_TOKENS", 10)
+    monkeypatch.setattr(token_review, "REVIEWS_AT_ONCE", 100)
     async with reviewing(api) as reviewer:
         for number in range(50):
             await reviewer.access(f"made up {number}")
-        assert len(reviewer._known) == 10
-        assert not any(b"made up" in key for key in reviewer._known)
+        assert len(reviewer._refused) == 10
+        assert not any(b"made up" in key for key in reviewer._refused)
         api.gate.clear()
         asking = [asyncio.create_task(reviewer.access(f"another {number}")) for number in range(40)]
         done, _ = await asyncio.wait(asking, timeout=0.5)
@@ -91,6 +92,30 @@ async def test_made_up_tokens_are_neither_kept_nor_asked_about_without_end(
         assert {task.result() for task in done} == {Access.UNKNOWN}
         api.gate.set()
         assert {await task for task in asking} == {Access.UNKNOWN, Access.UNAUTHENTICATED}
+
+
+async def test_made_up_tokens_keep_no_approved_one_out_and_cost_few_reviews(api: Api) -> None:
+    now = 0.0
+    async with reviewing(api, lambda: now) as reviewer:
+        assert await reviewer.access("prometheus") is Access.ALLOWED
+        api.asked.clear()
+        for number in range(2 * token_review.REMEMBERED_TOKENS):
+            await reviewer.access(f"made up {number}")
+        assert len(api.asked) == token_review.REVIEWS_AT_ONCE - 1
+        now += 1
+        for number in range(20):
+            await reviewer.access(f"another {number}")
+        assert len(api.asked) == token_review.REVIEWS_AT_ONCE - 1 + token_review.REVIEWS_PER_SECOND
+        assert await reviewer.access("prometheus") is Access.ALLOWED
+        now += token_review.ALLOWED_SECONDS
+        api.gate.clear()
+        made_up = [asyncio.create_task(reviewer.access(f"new {number}")) for number in range(10)]
+        await asyncio.sleep(0)
+        again = asyncio.create_task(reviewer.access("prometheus"))
+        await asyncio.sleep(0)
+        api.gate.set()
+        assert await again is Access.ALLOWED
+        await asyncio.gather(*made_up)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
+from math import inf
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -30,9 +31,15 @@ ALLOWED_SECONDS: Final = 60.0
 REFUSED_SECONDS: Final = 10.0
 """How long, in seconds, a refusal is cached: a granted role takes effect after this time."""
 REMEMBERED_TOKENS: Final = 256
-"""Cached answers; the oldest are dropped first."""
+"""Cached approvals, and as many refusals; the oldest are dropped first. Made-up tokens displace no approval."""
 REVIEWS_IN_FLIGHT: Final = 4
-"""Concurrent reviews; further tokens get `Access.UNKNOWN` at once."""
+"""Concurrent reviews of tokens without an earlier approval; further ones get `Access.UNKNOWN` at once."""
+RENEWALS_IN_FLIGHT: Final = 4
+"""Concurrent reviews of tokens that were approved before, beside those."""
+REVIEWS_AT_ONCE: Final = 16
+"""Tokens without an earlier approval that are reviewed at once after a rest; further ones get `Access.UNKNOWN`."""
+REVIEWS_PER_SECOND: Final = 4
+"""Such tokens that are reviewed in the long run."""
 TIMEOUT_SECONDS: Final = 5.0
 """Timeout of one review, in seconds."""
 
@@ -88,20 +95,27 @@ class TokenReviewer:
         self._client = client.fenced(UNFENCED)
         self._path = path
         self._clock = clock
-        self._known: OrderedDict[bytes, tuple[Access, float]] = OrderedDict()
-        self._in_flight = 0
+        self._refused: OrderedDict[bytes, tuple[Access, float]] = OrderedDict()
+        self._approved: OrderedDict[bytes, float] = OrderedDict()
+        """When each approval ends. It is kept after that: the token is likely to be approved again."""
+        self._in_flight = {True: 0, False: 0}
+        """Reviews in flight, of tokens that were approved before and of others."""
+        self._left, self._left_at = float(REVIEWS_AT_ONCE), clock()
         self._complained = False
 
     async def access(self, token: str) -> Access:
         """Return whether the bearer of a token may read the path."""
         # The token itself is not kept in memory.
         key = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(key)
-        if known is not None and known[1] > self._clock():
-            return known[0]
-        if self._in_flight >= REVIEWS_IN_FLIGHT:
+        if self._approved.get(key, -inf) > self._clock():
+            return Access.ALLOWED
+        refused = self._refused.get(key)
+        if refused is not None and refused[1] > self._clock():
+            return refused[0]
+        renews = key in self._approved
+        if not self._may_review(renews=renews):
             return Access.UNKNOWN
-        self._in_flight += 1
+        self._in_flight[renews] += 1
         try:
             async with asyncio.timeout(2 * TIMEOUT_SECONDS):
                 answer = await self._review(token)
@@ -111,14 +125,33 @@ class TokenReviewer:
             self._complained = True
             return Access.UNKNOWN
         finally:
-            self._in_flight -= 1
+            self._in_flight[renews] -= 1
         self._complained = False
-        seconds = ALLOWED_SECONDS if answer is Access.ALLOWED else REFUSED_SECONDS
-        self._known[key] = answer, self._clock() + seconds
-        self._known.move_to_end(key)
-        while len(self._known) > REMEMBERED_TOKENS:
-            self._known.popitem(last=False)
+        if answer is Access.ALLOWED:
+            self._approved[key] = self._clock() + ALLOWED_SECONDS
+            self._approved.move_to_end(key)
+        else:
+            self._approved.pop(key, None)
+            self._refused[key] = answer, self._clock() + REFUSED_SECONDS
+            self._refused.move_to_end(key)
+        for answers in (self._approved, self._refused):
+            while len(answers) > REMEMBERED_TOKENS:
+                answers.popitem(last=False)
         return answer
+
+    def _may_review(self, *, renews: bool) -> bool:
+        """Return whether a token may be reviewed now; ``renews``: it was approved before."""
+        if renews:
+            return self._in_flight[True] < RENEWALS_IN_FLIGHT
+        if self._in_flight[False] >= REVIEWS_IN_FLIGHT:
+            return False
+        now = self._clock()
+        self._left = min(REVIEWS_AT_ONCE, self._left + REVIEWS_PER_SECOND * (now - self._left_at))
+        self._left_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
     async def _review(self, token: str) -> Access:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
