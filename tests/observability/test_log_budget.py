@@ -5,12 +5,16 @@ import logging
 import msgspec
 import pytest
 
+from tests.evicting.eviction_scenes import eviction_scene
+from tests.kube.owner_objects import create_ray_cluster
+from tests.kube.virtual import virtual_time
+from tests.kube.world import world
 from tests.observability.executors import decision, executor
 from tests.observability.samples import samples
 from topo_scheduler.observability.log_budget import LINES_AT_ONCE, LINES_PER_SECOND, MAX_BUDGETS, NamespaceBudgets
 from topo_scheduler.observability.logs import configure
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.scheduling.instructions import RecordDecision
+from topo_scheduler.scheduling.instructions import LogWarning, RecordDecision
 from topo_scheduler.state.decision import Verdict
 
 
@@ -79,3 +83,12 @@ def test_failed_attempts_are_counted_where_they_are_not_logged(
     assert len(lines) - len(warnings) == 3 * LINES_AT_ONCE
     counted = samples(metrics)["topology_placement_decisions_total", (("verdict", "unschedulable"),)]
     assert counted == 3 * LINES_AT_ONCE + 1
+
+
+@virtual_time
+async def test_warnings_of_the_engine_carry_the_namespace_of_their_cause(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
+        for namespace in ("hostile", ""):
+            e.executor.carry_out(LogWarning("a pod was resized", namespace))
+    records = [record for record in caplog.records if record.message == "a pod was resized"]
+    assert [getattr(record, "namespace", None) for record in records] == ["hostile", None]

@@ -7,7 +7,7 @@ from tests.scheduling.driver import Driver, fabric, held
 from topo_scheduler.api.objects import Container, PodSpec, ResourceRequirements
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.outcomes import OVERSUBSCRIBED_PAUSE_SECONDS
-from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent
+from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, LogWarning
 
 
 def test_a_node_deleted_between_decision_and_bind() -> None:
@@ -141,6 +141,7 @@ def test_a_pod_that_its_owner_resizes_beyond_its_node_is_no_fault_of_two_schedul
     assert d.told(pod, Reason.OVERSUBSCRIBED) == d.told(resized, Reason.OVERSUBSCRIBED) == []
     (warning,) = d.complaints()
     assert "hostile/resized was resized" in warning
+    assert {said.namespace for said in d.said if isinstance(said, LogWarning)} == {"hostile"}, "its lines have a budget"
 
 
 @pytest.mark.parametrize("uid", ["uid-s1-l1-1", "new"])

@@ -220,8 +220,8 @@ class Executor:
                     for got in obtained_bandwidths(world.nodes, world.around.gpu_sets, decision.seats):
                         self._metrics.gpus_chosen(got.gpus, got.share, predicted=got.predicted)
                 log_decision(decision, seconds)
-            case LogWarning(message):
-                log.warning(message)
+            case LogWarning(message, namespace):
+                log.warning(message, extra={"namespace": namespace} if namespace else None)
             case CountFailure(phase, kind):
                 self._metrics.workload_failures.labels(phase, kind).inc()
             case Evict(pod, message):

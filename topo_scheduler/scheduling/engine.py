@@ -556,7 +556,7 @@ class Engine:
                 if clock() - started > budget or (not placed and self.reserving.first_is_due(now)):
                     break
         for namespace in self.queue.take_slowed():
-            self._out.append(LogWarning(f"{SLOWED} {namespace}"))
+            self._out.append(LogWarning(f"{SLOWED} {namespace}", namespace))
         self._shorten_waits(now, lambda: clock() - started <= budget)
 
     def _follow_up(self, now: float, clock: Callable[[], float]) -> None:

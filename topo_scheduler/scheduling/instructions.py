@@ -174,9 +174,13 @@ class RecordDecision:
 
 @dataclass(frozen=True, slots=True)
 class LogWarning:
-    """Log a warning, for example that an object in the cluster can't be used. The message names the object."""
+    """Log a warning, for example that an object in the cluster can't be used. The message names the object.
+
+    ``namespace``: that of a tenant's object which is the cause. Lines of one namespace have a budget.
+    """
 
     message: str
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

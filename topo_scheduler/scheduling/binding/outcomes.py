@@ -523,12 +523,14 @@ class Outcomes:
             return []
         shortage = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"
         if resized:
-            return [LogWarning(f"{shortage} {pod.key} was resized; its kubelet decides whether the pod gets more")]
+            text = f"{shortage} {pod.key} was resized; its kubelet decides whether the pod gets more"
+            return [LogWarning(text, pod.metadata.namespace)]
         if not bound:
             return [
                 LogWarning(
                     f"{shortage} {pod.key} was created with this node; its kubelet rejects it. Delete it, or create it"
-                    " without spec.nodeName"
+                    " without spec.nodeName",
+                    pod.metadata.namespace,
                 )
             ]
         # The tenant of the pod chose the scheduler name. Other tenants do not read it, and get the same text each time.
@@ -536,7 +538,7 @@ class Outcomes:
         remedy = BINDING_CHANGED if ours else "give the two schedulers different nodes"
         text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it; {remedy}"
         text_for_others = f"{shortage} a pod of another namespace was bound to it; {remedy}"
-        out: list[Instruction] = [LogWarning(text)]
+        out: list[Instruction] = [LogWarning(text, pod.metadata.namespace)]
         node = pod.spec.node_name
         self._reported = {name: at for name, at in self._reported.items() if now - at < OVERSUBSCRIBED_PAUSE_SECONDS}
         if node in self._reported:
@@ -574,7 +576,10 @@ class Outcomes:
         """Pods of its kind are in backoff, as what changed this Binding may change others."""
         text = f"Binding to {decided} failed: the pod is on {node}; {BINDING_CHANGED}"
         self._hold_back(workload, member, text, now)
-        return [LogWarning(f"pod {member.key}: {text}"), EmitEvent(reference(member), True, Reason.BIND_FAILED, text)]
+        return [
+            LogWarning(f"pod {member.key}: {text}", member.namespace),
+            EmitEvent(reference(member), True, Reason.BIND_FAILED, text),
+        ]
 
     # ------------------------------------------------------------ inside
 

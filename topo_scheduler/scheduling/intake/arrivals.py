@@ -551,7 +551,7 @@ class Arrivals:
         changed, problems = self._world.bound(
             pod, created_there=created_there, believed=not (self.deciding and created_there)
         )
-        self._out += [LogWarning(problem) for problem in problems]
+        self._out += [LogWarning(problem, pod.metadata.namespace) for problem in problems]
         self._pods.drop(pod.metadata.uid)
         self._rereading.drop(pod.metadata.uid)
         self.outside.drop(pod.metadata.uid)

@@ -213,7 +213,11 @@ class Preempting:
 
     def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> list[Instruction]:
         """Record disruption budgets that were added or changed."""
-        return [LogWarning(problem) for budget in budgets if (problem := self.budgets.put(budget))]
+        return [
+            LogWarning(problem, budget.metadata.namespace)
+            for budget in budgets
+            if (problem := self.budgets.put(budget))
+        ]
 
     # ------------------------------------------------------------ attempts
 

@@ -64,7 +64,8 @@ class NominationsOfOthers:
         return [
             LogWarning(
                 f"namespace {namespace}: no scheduler binds a nominated pod to its node; nominations of other"
-                f" schedulers' pods in this namespace do not count for {DOUBTED_SECONDS:g} s"
+                f" schedulers' pods in this namespace do not count for {DOUBTED_SECONDS:g} s",
+                namespace,
             )
             for namespace in doubted
         ]
