@@ -16,8 +16,8 @@ class DaemonChanges:
     """The least and the most that DaemonSet pods held on each changed row: a gang may have been tried in between."""
 
     def __init__(self) -> None:
-        self._least: dict[int, Int64] = {}
-        self._most: dict[int, Int64] = {}
+        self._lowest: dict[int, Int64] = {}
+        self._highest: dict[int, Int64] = {}
         self.is_new = False
         """Whether anything changed since gangs were last queued for a check."""
         self._stacked: tuple[Int64, Int64, Int64] | None = None
@@ -26,14 +26,14 @@ class DaemonChanges:
         """Record a change of the amounts of a row (int64[resources] each)."""
         self.is_new, self._stacked = True, None
         columns = len(before)
-        for limits, pick in ((self._least, np.minimum), (self._most, np.maximum)):
+        for limits, pick in ((self._lowest, np.minimum), (self._highest, np.maximum)):
             known = limits.get(row, before)
             known = np.pad(known, (0, columns - len(known)))
             limits[row] = pick(pick(known, before), after)
 
     def clear(self) -> None:
         """Forget all changes, as all gangs were checked."""
-        self._least, self._most, self._stacked = {}, {}, None
+        self._lowest, self._highest, self._stacked = {}, {}, None
 
     def concern(self, columns: Sequence[int], amounts: Sequence[int], allocatable: Int64, *, alone: bool) -> bool:
         """Return whether another number of pods may fit on a node that is empty except for DaemonSet pods.
@@ -44,19 +44,19 @@ class DaemonChanges:
             allocatable: int64[rows, resources].
             alone: all pods request the same. Otherwise any change of their resources counts.
         """
-        if not self._least or max(columns, default=0) >= allocatable.shape[1]:
+        if not self._lowest or max(columns, default=0) >= allocatable.shape[1]:
             return False  # nothing changed, or no node offers one of the resources
         if self._stacked is None:
-            rows, width = np.array(sorted(self._least), np.int64), allocatable.shape[1]
-            least, most = (
+            rows, width = np.array(sorted(self._lowest), np.int64), allocatable.shape[1]
+            lowest, highest = (
                 np.stack([np.pad(limits[row], (0, width - len(limits[row]))) for row in rows.tolist()])
-                for limits in (self._least, self._most)
+                for limits in (self._lowest, self._highest)
             )
-            self._stacked = rows, least, most
-        rows, least, most = self._stacked
+            self._stacked = rows, lowest, highest
+        rows, lowest, highest = self._stacked
         index = np.array(columns, np.int64)
         if not alone:
-            return bool((least[:, index] != most[:, index]).any())
+            return bool((lowest[:, index] != highest[:, index]).any())
         offered, requests = allocatable[rows[:, None], index], np.array(amounts, np.int64)
-        fits = [np.maximum(0, (offered - held[:, index]) // requests).min(axis=1) for held in (least, most)]
+        fits = [np.maximum(0, (offered - held[:, index]) // requests).min(axis=1) for held in (lowest, highest)]
         return bool((fits[0] != fits[1]).any())
