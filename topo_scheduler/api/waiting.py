@@ -30,8 +30,8 @@ class ReservationSpec(Model):
     expires: Seconds = 21_600.0
     """How long a reservation lasts after its expected start, or after the last pod that it waits for ended. If its
     workload is still pending then, the scheduler drops the reservation. The workload gets no other for the same
-    time. While other namespaces hold GPUs, ended pods of its own namespace and ended backfill do not count, and the
-    expected start counts at most this far ahead of the last end that does."""
+    time. While other namespaces hold GPUs, ended pods of its own namespace and ended backfill do not count. Then
+    the expected start counts at most this far ahead of the last end that does."""
     bare_gangs: bool = False
     """Whether gangs of bare pods get reservations: gangs defined by annotations only, without a controller or a
     PodGroup."""

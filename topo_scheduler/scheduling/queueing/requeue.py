@@ -1,7 +1,6 @@
 """Which workloads the engine must try: those that changed, and those that an event since then may help."""
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np

@@ -30,8 +30,8 @@ class Reservation:
         start: when they are expected to have ended, in seconds; infinite if that is not known.
         latest: when a pod that backfills the nodes must have ended, in seconds. It never becomes later.
         since: when a pod in ``waits`` ended last, or when other pods were chosen to wait for, in seconds.
-        moved_on: the same, but in a shared cluster without the choice of other pods, the end of pods of the same
-            namespace, and the end of ``guests``.
+        moved_on: the same. In a shared cluster it ignores the choice of other pods, and the end of pods of the same
+            namespace or of ``guests``.
         number: identifies the reservation.
         moves: how often it moved to other nodes although its own were still possible.
         relaxed_levels: by how many levels the workload was relaxed when the nodes were chosen last.
