@@ -100,7 +100,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     def resolve(self, pod: Pod) -> Lineage | None:
         controller = pod.metadata.controller
-        return Lineage([self.owners[controller.uid]]) if controller else Lineage()
+        if controller is None:
+            return Lineage()
+        owner = self.owners.get(controller.uid)
+        return None if owner is None else Lineage([owner])
 
     def both(self, what: Callable[[Engine], None]) -> None:
         for engine in (self.engine, self.twin):

@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.affinity_pods import HOSTNAME, pod_anti_affinity
-from tests.scheduling.driver import Driver, fabric_driver
-from tests.scheduling.running_pods import run_pod, urgent_pod
+from tests.scheduling.driver import Driver, fabric_driver, gang
+from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
 from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
@@ -178,6 +178,26 @@ def test_a_pod_whose_binds_are_refused_has_others_evicted_twice(dry_runs_too: bo
     evictions, texts = refused_pods(fabric_driver({"s1/l1": 1}), [hostile(0)], 400, dry_runs_too=dry_runs_too)
     assert evictions == 2
     assert any("evicts no pod to make room, as" in text and WHY in text for text in texts)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_bind_that_is_refused_once_and_then_succeeds_costs_nothing(size: int) -> None:
+    d = fabric_driver({"s1/l1": size})
+    for number in range(4):
+        running = [run_pod(d, f"low-{number}-{node}", f"s1-l1-{node + 1}") for node in range(size)]
+        pods = with_priority(gang(size, name=f"g{number}"), 10)
+        d.apply(*pods)
+        d.step(1)
+        d.evict(*running)
+        d.step(0.1)
+        d.answer(next(iter(d.flight)), BindOutcome.REJECTED, WHY)
+        for _ in range(30):
+            d.settle(1)
+        assert len(d.where(*pods)) == size
+        d.delete(*pods)
+        d.step(1)
+    assert not d.engine.preempting.vain_evictions.until("default")
+    assert not d.engine.preempting.vain_evictions.is_doubted("default", d.now)
 
 
 @pytest.mark.parametrize("dry_runs_too", [False, True])

@@ -404,7 +404,7 @@ class Engine:
 
     def _refused(self, workload: Workload, member: Member, now: float) -> None:
         """Record that the API server refused to bind a pod: if others were evicted for it, that was in vain."""
-        if self.preempting.vain_evictions.lost(workload.id, now):
+        if self.preempting.vain_evictions.refused(workload.id, now):
             self.outcomes.admission_backoff.evicted_in_vain(kind_of(member))
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
@@ -533,7 +533,11 @@ class Engine:
                 self._put_aside(workload, error, Activity.DECISION, now)
             else:
                 self._out += failure_of(f"deleted workload {id_}", error, Activity.DECISION)
-        self.requeuer.wake(now)
+        try:
+            self.requeuer.wake(now)
+        except Exception:
+            self.requeuer.check_all()
+            raise
 
     def _warn(self, now: float, clock: Callable[[], float]) -> None:
         """Warn about configuration and nodes that contradict each other."""

@@ -244,18 +244,28 @@ class Outcomes:
             # No claim is written for pods that can't get their volumes.
             hold = self._hold_volumes if self.volumes.obstacles(seats) else self._hold
             out += self._go_on(hold, seats, binds, failed, now)
-        checked = self.claims.check(now)
-        for seats, binds in checked.allocated:
-            for seat in seats:
-                self._world.ledger.wait(seat.uid, None)
-            out += self._go_on(self._hold_volumes, seats, binds, failed, now)
-        if checked.resting:
-            self._wait(checked.resting, now)
-        ready, lost = self.volumes.check(now)
-        for bind in ready:
-            if isinstance(bind, Bind):
-                self._world.ledger.wait(bind.pod.uid, None)
-        return [*out, *checked.instructions, *ready], [*failed, *checked.failed, *lost]
+        try:
+            checked = self.claims.check(now)
+            failed += checked.failed
+            for seats, binds in checked.allocated:
+                for seat in seats:
+                    self._world.ledger.wait(seat.uid, None)
+                out += self._go_on(self._hold_volumes, seats, binds, failed, now)
+            if checked.resting:
+                self._wait(checked.resting, now)
+            out += checked.instructions
+        except Exception as error:
+            out += failure_of("resource claims of decided pods", error, Activity.OUTCOME)
+        try:
+            ready, lost = self.volumes.check(now)
+            failed += lost
+            out += ready
+            for bind in ready:
+                if isinstance(bind, Bind):
+                    self._world.ledger.wait(bind.pod.uid, None)
+        except Exception as error:
+            out += failure_of("volumes of decided pods", error, Activity.OUTCOME)
+        return out, failed
 
     def _go_on(
         self, hold: Hold, seats: Sequence[Seat], binds: Sequence[Bind], failed: list[tuple[str, str]], now: float
@@ -493,8 +503,9 @@ class Outcomes:
         """
         out: list[Instruction] = []
         for workload in self.partially_bound.take_due(now, self._idle_since):
-            with guard(f"rollback of gang {workload.namespace}/{workload.name}", out, Activity.OUTCOME):
+            with guard(f"size of gang {workload.namespace}/{workload.name}", out, Activity.OUTCOME):
                 out += follow_job(workload)
+            with guard(f"rollback of gang {workload.namespace}/{workload.name}", out, Activity.OUTCOME):
                 if not workload.complete:
                     self._roll_back(workload, now)
         again = (

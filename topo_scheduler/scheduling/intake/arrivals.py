@@ -331,9 +331,9 @@ class Arrivals:
         Its bound members are not read again when the Job changes. So without a pending member the gang would wait for
         indexes that have failed for good, for example, and be rolled back.
         """
-        if workload.pending:
-            return []
         namespace, _, uid = workload.id.rpartition("/")  # as `controller_id` makes it
+        if workload.pending or workload.group is not None or workload.request.gang_name or "/" in namespace:
+            return []  # or it is no gang of a controller
         reference = OwnerReference("batch/v1", "Job", workload.name, uid, controller=True)
         lineage = self._resolve(Pod(ObjectMeta(workload.name, namespace, owner_references=[reference])))
         job = lineage.owners[0].job if lineage is not None and lineage.owners else None

@@ -28,11 +28,21 @@ MAX_TURNS_PER_SECOND: Final = 50
 
 @dataclass(slots=True)
 class _Unbound:
-    """A workload with a place that others were evicted for: which of its ``seats`` pods are not bound yet, by uid."""
+    """A workload with a place that others were evicted for: which of its ``seats`` pods are not bound yet, by uid.
+
+    ``refused``: the API server refused to bind one of them. ``counted``: that counts, until half of it is bound.
+    """
 
     namespace: str
     pods: set[str]
     seats: int
+    refused: bool = False
+    counted: bool = False
+
+    @property
+    def mostly_bound(self) -> bool:
+        """Whether at least half of it is bound."""
+        return 2 * len(self.pods) <= self.seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +76,28 @@ class VainEvictions:
         unbound = self._unbound.get(id_)
         if unbound is not None:
             unbound.pods.discard(uid)
+            if unbound.counted and unbound.mostly_bound:
+                unbound.counted = False
+                self._pauses.forgive(unbound.namespace)
             if not unbound.pods:
                 del self._unbound[id_]
 
-    def lost(self, id_: str, now: float) -> bool:
-        """Record that a workload with a place was deleted, or can't be bound: in vain unless half of it is bound.
-
-        Return whether it was in vain.
-        """
+    def lost(self, id_: str, now: float) -> None:
+        """Record that a workload with a place was deleted, or can't be bound: in vain unless half of it is bound."""
         self.lost_pods.pop(id_, None)
         unbound = self._unbound.pop(id_, None)
-        if unbound is None or 2 * len(unbound.pods) <= unbound.seats:
+        if unbound is not None and not (unbound.mostly_bound or unbound.refused):
+            self.in_vain(unbound.namespace, now)
+
+    def refused(self, id_: str, now: float) -> bool:
+        """Record that the API server refused to bind a pod of a workload with a place.
+
+        The evictions count as in vain until half of it is bound. Return whether it is the first refusal of that place.
+        """
+        unbound = self._unbound.get(id_)
+        if unbound is None or unbound.mostly_bound or unbound.refused:
             return False
-        self.in_vain(unbound.namespace, now)
+        unbound.refused, unbound.counted = True, self._pauses.failed(unbound.namespace, now)
         return True
 
     def lose_pod(self, id_: str, namespace: str, amounts: Mapping[int, int], now: float) -> None:

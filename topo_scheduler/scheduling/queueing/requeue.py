@@ -33,12 +33,14 @@ NEW_CLASSES_PER_STEP: Final = 32
 """Classes without a view that one step checks: it makes a view of all nodes for each."""
 COMPARED_PER_STEP: Final = 1_000
 """Classes whose requests one step compares with the free resources of changed nodes, some 3 ms."""
-VIEWS_PER_STEP: Final = 128
+VIEWS_PER_STEP: Final = 32
 """Classes with a view that one step checks by it, of those with enough free resources on a changed node."""
 POSTPONED_PER_CHECK: Final = 32
 """Postponed workloads that one step checks together, by changed nodes only."""
 RULES_PER_CHECK: Final = 8
 """Gangs at most that one such check has tried again because their size rules may differ: each costs milliseconds."""
+VIEWS_PER_CHECK: Final = 8
+"""Views by which such a check looks at postponed workloads; beyond that, free resources and labels are enough."""
 POSTPONED_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
 
@@ -132,6 +134,7 @@ class Requeuer:
         self._late_rows: set[int] = set()
         """Rows that changed since the first of them was postponed."""
         self._next_check = 0.0
+        self._views_left = VIEWS_PER_CHECK
         self._storage = StorageWakes()
 
     def settle(self, now: float) -> list[tuple[str, Exception]]:
@@ -246,6 +249,13 @@ class Requeuer:
             if not self._late_rules:
                 daemon_changes.clear()
 
+    def check_all(self) -> None:
+        """Postpone all unschedulable workloads, to be checked by all nodes: what changed was lost with an exception."""
+        self._late_rows.update(range(self._world.nodes.rows))
+        for id_ in self._queue.unschedulable():
+            if (workload := self._workloads.get(id_)) is not None and not workload.requeue_conditions.refused:
+                self._postpone(workload)
+
     def _is_concerned(self, workload: Workload, claims: frozenset[ClaimKey], *, stored: bool) -> bool:
         """Return whether a workload uses volumes that changed now; ``stored``: other storage objects changed."""
         classes = [cls for cls in workload.requeue_conditions.classes if concerned(cls, claims, stored)]
@@ -276,7 +286,7 @@ class Requeuer:
         self._next_check = now + POSTPONED_PAUSE_SECONDS
         rows = np.array(sorted(self._late_rows), np.int64)
         lowest = self._preempting.lowest
-        left = POSTPONED_PER_CHECK
+        left, self._views_left = POSTPONED_PER_CHECK, VIEWS_PER_CHECK
         while left > 0 and self._is_late:
             left -= 1
             namespace = next(iter(self._late))
@@ -315,7 +325,12 @@ class Requeuer:
     def _may_help_now(self, cls: PodClass, rows: Int64) -> bool:
         """Return whether any of the rows may help. A view is more precise, but making it takes long."""
         views = self._attempts.planner.views
-        return self._may_help(cls, rows) and (cls not in views or _fits(views, cls, rows))
+        if not self._may_help(cls, rows):
+            return False
+        if cls not in views or not self._views_left:
+            return True
+        self._views_left -= 1
+        return _fits(views, cls, rows)
 
     def _may_help(self, cls: PodClass, rows: Int64) -> bool:
         """Return whether any of the rows is eligible and has enough free. This ignores other pods and volumes."""

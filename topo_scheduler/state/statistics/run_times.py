@@ -133,7 +133,7 @@ def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
     return CompletedRun(identity, end_time, end_time - start_time)
 
 
-class _Record:
+class _KnownRun:
     """The last runs of workloads, or of classes, by namespace; ``limit`` runs of each."""
 
     def __init__(self, limit: int) -> None:
@@ -187,8 +187,8 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        self._runs = _Record(RUNS_PER_WORKLOAD)
-        self._alike = _Record(RUNS_PER_CLASS)
+        self._runs = _KnownRun(RUNS_PER_WORKLOAD)
+        self._alike = _KnownRun(RUNS_PER_CLASS)
         self.changes = 0
         self._of_similar: dict[tuple[Likeness, float], float] = {}
         """Estimates computed since the last new run."""
