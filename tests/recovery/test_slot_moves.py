@@ -198,11 +198,17 @@ def test_moves_within_an_hour_are_limited() -> None:
 # ---------------------------------------------------------------- the slot is held
 
 
-def test_others_do_not_take_the_slot_that_is_made() -> None:
+def _slot_held() -> SlotWorld:
+    """Return a cluster where a slot is held for a pod, and the pod that is to leave stays."""
     world = _pending()
     world.blocked = {"a"}
     world.run(65)
     assert set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    return world
+
+
+def test_others_do_not_take_the_slot_that_is_made() -> None:
+    world = _slot_held()
     world.asks("thief", "3g")
     world.run(5)
     assert "thief" not in world.held(), "gpu-0-3g-4 is free, and part of the slot"
@@ -214,10 +220,7 @@ def test_others_do_not_take_the_slot_that_is_made() -> None:
 
 def test_others_get_slots_that_do_not_overlap_the_slot_that_is_held() -> None:
     """Although the held one overlaps that of the pod which is to leave."""
-    world = _pending()
-    world.blocked = {"a"}
-    world.run(65)
-    assert set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    world = _slot_held()
     world.asks("other", "2g")
     world.run(1)
     assert world.held()["other"] == "s1-l1-1/gpu-1-2g-4"

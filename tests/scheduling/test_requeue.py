@@ -379,3 +379,19 @@ def test_pods_that_ask_alike_are_told_alike_without_being_planned_again() -> Non
     d.step()
     assert {d.told(pod)[0] for pod in pods} == {d.told(pods[0])[0]}
     assert len(d.decisions()) == 5
+
+
+@pytest.mark.unrecorded
+def test_what_changed_is_not_lost_with_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    running = make_pod("running", gpus=8, node="s1-l1-1", phase="Running")
+    waiting = make_pod("waiting", gpus=8)
+    d.apply(running)
+    d.run(waiting)
+    with monkeypatch.context() as broken:
+        broken.setattr(d.engine.preempting, "stirred", lambda now: 1 // 0)
+        d.delete(running)
+        d.step(1)
+    assert not d.where(waiting)
+    d.settle(2)
+    assert d.where(waiting)
