@@ -204,6 +204,35 @@ def test_pods_that_do_not_leave_are_no_fault_of_the_gang_unless_they_are_of_its_
         assert doubted("evil", world.now) is own
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_room_that_fails_or_that_another_namespace_takes_is_no_fault_of_the_gang(taken: bool) -> None:
+    world = half_used()
+    doubted = world.view.planning.evicted_in_vain
+    for number in (1, 2):
+        pods = hostile_gang(world, number)
+        evicted = run_until_evicted(world)
+        if taken:
+            world.put(f"quick{number}", f"s{number}-l1-1", 2, namespace="third", bare=True)
+        else:
+            world.fail(f"s{number}-l1-1")
+        end(world, evicted)
+        world.run(UNUSED_SECONDS + 30, step=5.0)
+        assert world.nodes_of(f"evil-{number}") == {}
+        delete(world, *pods)
+        world.run(1)
+    assert not doubted("evil", world.now)
+
+
+def test_two_answers_for_one_deleted_gang_count_once() -> None:
+    world = half_used()
+    for gone in ("gone", "gone", "gone too"):
+        assert not world.view.planning.evicted_in_vain("evil", world.now)
+        world.d.engine.moved_for([], gone, "evil", world.now + 60, world.now)
+        world.now = world.d.now = world.now + 1
+        world.run(1)
+    assert world.view.planning.evicted_in_vain("evil", world.now)
+
+
 def test_after_evictions_in_vain_pods_move_for_one_gang_at_a_time() -> None:
     world = half_used()
     evict_in_vain(world, 2)
@@ -225,8 +254,8 @@ def test_gangs_that_begin_together_take_turns_once_evictions_were_in_vain() -> N
         hostile_gang(world, number)
     world.run(120)
     assert world.phases() == [Phase.PLANNED] * (SPINES - 2)
-    for _ in range(2):
-        world.d.engine.moved_for([], "gone", "evil", 0.0, world.now)
+    for gone in ("gone", "gone too"):
+        world.d.engine.moved_for([], gone, "evil", world.now, world.now)
         world.now = world.d.now = world.now + 1
     world.recovery.configure(ON, world.now)
     world.run(5)

@@ -400,6 +400,9 @@ class EngineMachine(RuleBasedStateMachine):
             assert workload.at(Stage.PENDING), "nodes are held for those who wait"
         for instruction in said:
             self.carry_out(instruction)
+        for uid in {instruction.pod.uid for instruction in said if isinstance(instruction, Preempt)}:
+            preemptors = self.engine.preempting.preemptors(uid)
+            assert not preemptors or self.evictions[uid].preemptor.uid in preemptors, "the last request counts"
         decided = {
             seat.uid
             for instruction in said
@@ -422,7 +425,7 @@ class EngineMachine(RuleBasedStateMachine):
                 else:
                     self.disturb(pod)
         elif isinstance(instruction, Preempt):
-            assert instruction.pod.uid not in self.evictions, "nobody is asked twice"
+            # A later request takes the place of one whose workload was placed elsewhere, or is outranked.
             self.evictions[instruction.pod.uid] = instruction
             pod = self.seen_pods[instruction.pod.uid]
             assert pod.spec.node_name

@@ -184,24 +184,27 @@ class Barrier:
 
 
 @contextmanager
-def guard(activity: str, out: list[Instruction], phase: Activity = Activity.OBJECT) -> Iterator[None]:
+def guard(
+    activity: str, out: list[Instruction], phase: Activity = Activity.OBJECT, *, namespace: str = ""
+) -> Iterator[None]:
     """Catch exceptions about one object, so that work on others goes on. They are logged and counted.
 
     Args:
         activity: what is done, with the name of the object, for the log.
         out: list to which instructions are added.
         phase: the activity.
+        namespace: that of the object, for the log budget.
     """
     try:
         yield
     except Exception as error:
-        out += failure_of(activity, error, phase)
+        out += failure_of(activity, error, phase, namespace=namespace)
 
 
-def failure_of(activity: str, error: Exception, phase: Activity) -> list[Instruction]:
-    """Return the instructions that log and count a failure."""
+def failure_of(activity: str, error: Exception, phase: Activity, *, namespace: str = "") -> list[Instruction]:
+    """Return the instructions that log and count a failure. ``namespace``: that of the object, for the log budget."""
     return [
-        LogWarning(f"{activity}: failed during {phase}, everything else continues: {described(error)}"),
+        LogWarning(f"{activity}: failed during {phase}, everything else continues: {described(error)}", namespace),
         CountFailure(phase.value, kind_of(error)),
     ]
 

@@ -256,7 +256,7 @@ class Engine:
         """Record disruption budgets that appeared or changed."""
         for budget in budgets:
             meta = budget.metadata
-            with guard(f"PodDisruptionBudget {meta.namespace}/{meta.name}", self._out):
+            with guard(f"PodDisruptionBudget {meta.namespace}/{meta.name}", self._out, namespace=meta.namespace):
                 self._out += self.preempting.budgets_applied((budget,))
 
     def budget_deleted(self, namespace: str, name: str) -> None:
@@ -281,7 +281,12 @@ class Engine:
             try:
                 self.contention.applied((pod,), now)
             except Exception as error:
-                self._out += failure_of(f"pod {pod.key} beside those of this scheduler", error, Activity.OBJECT)
+                self._out += failure_of(
+                    f"pod {pod.key} beside those of this scheduler",
+                    error,
+                    Activity.OBJECT,
+                    namespace=pod.metadata.namespace,
+                )
         self.arrivals.applied(pods, now)
         self._read_nominations(pods, now)
 
@@ -290,7 +295,9 @@ class Engine:
             try:
                 self.preempting.pods_applied((pod,), now, listed=not self.arrivals.deciding)
             except Exception as error:
-                self._out += failure_of(f"nomination of pod {pod.key}", error, Activity.OBJECT)
+                self._out += failure_of(
+                    f"nomination of pod {pod.key}", error, Activity.OBJECT, namespace=pod.metadata.namespace
+                )
                 self._unread_nominations.fail(pod.metadata.uid, pod, now)
             else:
                 self._unread_nominations.drop(pod.metadata.uid)
@@ -379,8 +386,9 @@ class Engine:
         try:
             self._bind_finished(workload, member, outcome, message, now)
         except Exception as error:
-            self._out += failure_of(f"bind of pod {member.key}", error, Activity.OUTCOME)
-            with guard(f"bind of pod {member.key}", self._out, Activity.OUTCOME):
+            name, namespace = f"bind of pod {member.key}", workload.namespace
+            self._out += failure_of(name, error, Activity.OUTCOME, namespace=namespace)
+            with guard(name, self._out, Activity.OUTCOME, namespace=namespace):
                 self.outcomes.settle(workload, member, outcome, now)
             if outcome is BindOutcome.BOUND:
                 self.arrivals.bound_at_last(uid)
@@ -585,15 +593,15 @@ class Engine:
         try:
             news += self.reserving.due(now, more)
         except Exception as error:
-            self._out += failure_of(f"workload {self.reserving.failed(now)}", error, Activity.RESERVATION)
+            self._out += self._failed_for(self.reserving.failed(now), error, Activity.RESERVATION)
         try:
             if not self.reserving.working:
                 news += self.moving.due(now, more)
         except Exception as error:
             self.preempting.nominations.remove_charges()
-            self._out += failure_of(f"workload {self.moving.failed(now)}", error, Activity.MOVES)
+            self._out += self._failed_for(self.moving.failed(now), error, Activity.MOVES)
         for workload, why in news:
-            with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.RESERVATION):
+            with guard(_named(workload), self._out, Activity.RESERVATION, namespace=workload.namespace):
                 text = " ".join(
                     filter(None, (why, self.reserving.describe(workload.id), self.moving.describe(workload.id)))
                 )
@@ -756,13 +764,18 @@ class Engine:
         workload.failures = 0
         return placed
 
+    def _failed_for(self, id_: str, error: Exception, activity: Activity) -> list[Instruction]:
+        """Return the instructions that log and count a failure of work for a workload."""
+        workload = self.workloads.get(id_)
+        return failure_of(f"workload {id_}", error, activity, namespace=workload.namespace if workload else "")
+
     def _put_aside(self, workload: Workload, error: Exception, activity: Activity, now: float) -> None:
         """Put a workload into backoff because handling it raised; log, count and report that."""
-        name = f"workload {workload.namespace}/{workload.name}"
+        name = _named(workload)
         self._failure_cache.forget(workload.id)
         self.barrier.exceeded(workload.namespace, error, now)
-        self._out += failure_of(name, error, activity)
-        with guard(name, self._out, activity):
+        self._out += failure_of(name, error, activity, namespace=workload.namespace)
+        with guard(name, self._out, activity, namespace=workload.namespace):
             self._out += self._unschedulable.failed(workload, error, activity, now)
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
@@ -808,7 +821,7 @@ class Engine:
             self._out += self.outcomes.assume(workload, decision, now)
             self.arrivals.touch(workload)
             # The placement is assumed and the binds are on their way. Later failures must not undo it.
-            with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.PLACEMENT):
+            with guard(_named(workload), self._out, Activity.PLACEMENT, namespace=workload.namespace):
                 self.why.forget(workload.id)
                 self._out += self.preempting.placed(workload, decision, now)
                 self.contention.forget(workload.id)
@@ -905,3 +918,7 @@ class Engine:
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
             decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now, kept)
         return decision
+
+
+def _named(workload: Workload) -> str:
+    return f"workload {workload.namespace}/{workload.name}"

@@ -89,8 +89,8 @@ class InstructionExecutor:
                     self.metrics.recovery.labels(cause, outcome).observe(seconds)
                 else:
                     self.metrics.recovery_phase.labels(phase).observe(seconds)
-            case Warn(message):
-                log.warning(message)
+            case Warn(message, namespace):
+                log.warning(message, extra={"namespace": namespace} if namespace else None)
             case CountRecoveryFailure(kind):
                 self.metrics.workload_failures.labels(Activity.RECOVERY.value, kind).inc()
 

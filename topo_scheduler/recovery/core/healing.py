@@ -89,7 +89,7 @@ class Healing:
         forbidden = outcome is MigrationWrite.FORBIDDEN
         pending.until = now + doubled(RETRY_SECONDS, pending.times, LONGEST_RETRY_SECONDS)
         report = pending.times == (BELIEVED_REFUSALS if forbidden else 1)
-        return [Warn(f"Migration {create.key} is not created: {message}")] if report else []
+        return [Warn(f"Migration {create.key} is not created: {message}", create.namespace)] if report else []
 
     def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the Migrations to create, and the pods that must be read first."""
@@ -183,7 +183,7 @@ class Healing:
                     if moving_pod is None or uid in named or uid in moved or not _moves(moving_pod, failure.cause):
                         continue
                 except Exception as error:
-                    out += failure_of(f"pod {uid} of a failed node", error)
+                    out += failure_of(f"pod {uid} of a failed node", error, namespace=namespace)
                     continue
                 key = moving_pod.workload.id if moving_pod.workload.gang else moving_pod.workload.controller
                 by_workload.setdefault(key, []).append((failure, moving_pod))
@@ -192,7 +192,9 @@ class Healing:
                 name = self.fresh_name(namespace, name_for([moving_pod for _, moving_pod in affected]))
                 create = CreateMigration(namespace, name, self._spec(affected))
             except Exception as error:
-                out += failure_of(f"{affected[0][1].workload.controller} in {namespace} on a failed node", error)
+                out += failure_of(
+                    f"{affected[0][1].workload.controller} in {namespace} on a failed node", error, namespace=namespace
+                )
                 continue
             self._wanted.setdefault(create.key, _MigrationToCreate(create))
         return out

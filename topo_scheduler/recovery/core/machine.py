@@ -87,7 +87,7 @@ class Recovery:
         try:
             self.migrations.seen(migration, now)
         except Exception as error:
-            self._out += failure_of(f"Migration {migration.key}", error)
+            self._out += failure_of(f"Migration {migration.key}", error, namespace=migration.metadata.namespace)
 
     def wrote(
         self, request: MigrationRequest, outcome: MigrationWrite, message: str, migration: Migration | None, now: float
@@ -99,7 +99,8 @@ class Recovery:
                 if migration is not None:
                     self.migration_seen(migration, now)
                 elif self.migrations.context.intended.pop(request.key, None) is not None:
-                    self._out.append(Warn(f"Migration {request.key} is not created: {message or outcome.value}"))
+                    text = f"Migration {request.key} is not created: {message or outcome.value}"
+                    self._out.append(Warn(text, request.namespace))
             case WriteStatus():
                 self.migrations.written(request.key, outcome, message, migration, now)
             case DeleteMigration():

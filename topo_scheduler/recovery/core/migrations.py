@@ -204,7 +204,7 @@ class Migrations:
         if nodes := self.interference.lost(migration):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
-            self.context.out.append(Warn(f"Migration {migration.key} {text}"))
+            self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
 
     def written(self, key: str, outcome: MigrationWrite, message: str, migration: Migration | None, now: float) -> None:
         """Handle the result of a write, with the object as it is now."""
@@ -227,7 +227,7 @@ class Migrations:
                 tracked.not_before = now + doubled(2.0, tracked.failures, longest)
             if BELIEVED_REFUSALS in (tracked.failures, tracked.altered):
                 text = ALTERED if tracked.altered else message
-                self.context.out.append(Warn(f"Migration {key} is not continued: {text}"))
+                self.context.out.append(Warn(f"Migration {key} is not continued: {text}", key.partition("/")[0]))
                 self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=text)
         if migration is not None:
             self.seen(migration, now)
@@ -385,7 +385,9 @@ class Migrations:
         except Exception as error:
             tracked.backoff.fail(now)
             tracked.not_before = max(tracked.not_before, tracked.backoff.until)
-            self.context.out += failure_of(f"Migration {tracked.migration.key}", error)
+            self.context.out += failure_of(
+                f"Migration {tracked.migration.key}", error, namespace=tracked.migration.metadata.namespace
+            )
             pause = tracked.backoff.until - now
             text = f"In backoff: {described(error)}. The scheduler retries in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET

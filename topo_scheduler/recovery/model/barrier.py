@@ -12,9 +12,13 @@ STEP_OPERATIONS: Final = 4_000_000
 """Operations per Migration in one step: decisions are delayed by that much."""
 
 
-def failure_of(subject: str, error: Exception) -> list[RecoveryInstruction]:
-    """Return instructions that log and count a failure; ``subject`` names the object."""
-    return [Warn(f"{subject}: {described(error)}; recovery continues without it"), CountRecoveryFailure(kind_of(error))]
+def failure_of(subject: str, error: Exception, *, namespace: str = "") -> list[RecoveryInstruction]:
+    """Return instructions that log and count a failure.
+
+    ``subject`` names the object; ``namespace`` is that of the object, for the log budget.
+    """
+    text = f"{subject}: {described(error)}; recovery continues without it"
+    return [Warn(text, namespace), CountRecoveryFailure(kind_of(error))]
 
 
 @dataclass(slots=True)

@@ -82,9 +82,10 @@ class PhaseDuration:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Log a warning."""
+    """Log a warning. ``namespace``: that of a tenant's object which is the cause; its lines have a budget."""
 
     message: str
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -443,7 +443,9 @@ def _tell(bind: Bind, problem: str) -> EmitEvent:
 
 
 def _failure(pod: PodRef, error: Exception) -> list[Instruction]:
-    return failure_of(f"resource claims of pod {pod.namespace}/{pod.name}", error, Activity.OUTCOME)
+    return failure_of(
+        f"resource claims of pod {pod.namespace}/{pod.name}", error, Activity.OUTCOME, namespace=pod.namespace
+    )
 
 
 def _late(uid: str) -> str:

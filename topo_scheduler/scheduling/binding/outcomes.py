@@ -278,7 +278,10 @@ class Outcomes:
         except Exception as error:
             why = internal_error(error, Activity.OUTCOME)
             failed += [(seat.uid, why) for seat in seats]
-            return failure_of(f"bind of pod {binds[0].pod.namespace}/{binds[0].pod.name}", error, Activity.OUTCOME)
+            pod = binds[0].pod
+            return failure_of(
+                f"bind of pod {pod.namespace}/{pod.name}", error, Activity.OUTCOME, namespace=pod.namespace
+            )
 
     def awaits(self, uid: str) -> bool:
         """Return whether a bind was requested whose result is not known."""
@@ -503,9 +506,10 @@ class Outcomes:
         """
         out: list[Instruction] = []
         for workload in self.partially_bound.take_due(now, self._idle_since):
-            with guard(f"size of gang {workload.namespace}/{workload.name}", out, Activity.OUTCOME):
+            name = f"{workload.namespace}/{workload.name}"
+            with guard(f"size of gang {name}", out, Activity.OUTCOME, namespace=workload.namespace):
                 out += follow_job(workload)
-            with guard(f"rollback of gang {workload.namespace}/{workload.name}", out, Activity.OUTCOME):
+            with guard(f"rollback of gang {name}", out, Activity.OUTCOME, namespace=workload.namespace):
                 if not workload.complete:
                     self._roll_back(workload, now)
         again = (

@@ -291,7 +291,8 @@ class VolumeBinding:
 
 
 def _failure(bind: Bind, error: Exception) -> list[Instruction]:
-    return failure_of(f"volumes of pod {bind.pod.namespace}/{bind.pod.name}", error, Activity.OUTCOME)
+    pod = bind.pod
+    return failure_of(f"volumes of pod {pod.namespace}/{pod.name}", error, Activity.OUTCOME, namespace=pod.namespace)
 
 
 def _names(waiting: _WaitingVolumes) -> str:

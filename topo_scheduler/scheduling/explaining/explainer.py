@@ -323,9 +323,9 @@ class Explainer:
         except Exception as error:  # explanations are optional: a fault in one must stop no placement
             self._schedule(id_, case, now + REPUBLISH_SECONDS)
             if kind_of(error) != AN_EXCEPTION:
-                return failure_of(f"workload {id_}", error, Activity.EXPLANATION)
+                return failure_of(f"workload {id_}", error, Activity.EXPLANATION, namespace=case.namespace)
             return [
-                LogWarning(f"{id_}: {FAULT}: {described(error)}"),
+                LogWarning(f"{id_}: {FAULT}: {described(error)}", case.namespace),
                 CountFailure(Activity.EXPLANATION.value, kind_of(error)),
             ]
         if not self._parts.going:

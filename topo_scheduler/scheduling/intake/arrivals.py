@@ -230,7 +230,7 @@ class Arrivals:
             try:
                 self._applied(pod, now)
             except Exception as error:
-                with guard(f"pod {pod.key}", self._out, Activity.UNDERSTANDING):
+                with guard(f"pod {pod.key}", self._out, Activity.UNDERSTANDING, namespace=pod.metadata.namespace):
                     self._not_understood(pod, error, now)
 
     def _applied(self, pod: Pod, now: float) -> None:
@@ -350,7 +350,9 @@ class Arrivals:
                     self._describe(self._workloads.get(group.key.id))
                     self.owner_changed(group.key.id)
             except Exception as error:
-                self._out += failure_of(f"PodGroup {group.key.id}", error, Activity.OBJECT)
+                self._out += failure_of(
+                    f"PodGroup {group.key.id}", error, Activity.OBJECT, namespace=group.key.namespace
+                )
 
     def group_deleted(self, key: GroupKey, uid: str) -> None:
         """Forget a deleted PodGroup; pods that wait for one of its name continue to wait."""
@@ -368,7 +370,7 @@ class Arrivals:
         try:
             self._understand(pod, now)
         except Exception as error:
-            with guard(f"pod {pod.key}", self._out, Activity.UNDERSTANDING):
+            with guard(f"pod {pod.key}", self._out, Activity.UNDERSTANDING, namespace=pod.metadata.namespace):
                 self._not_understood(pod, error, now)
         else:
             self.unread.drop(pod.metadata.uid)
@@ -378,7 +380,7 @@ class Arrivals:
         uid, why = pod.metadata.uid, described(error)
         self.unread.fail(uid, pod, now)
         if self._emitted.is_new(uid, Reason.SCHEDULER_ERROR, why):
-            self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
+            self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING, namespace=pod.metadata.namespace)
         membership = self._workloads.of_pod(uid)
         if pod.finished:
             self.deleted(uid, now)
@@ -644,7 +646,7 @@ class Arrivals:
         try:
             self._learn(pod, membership, entry, now)
         except Exception as error:
-            self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
+            self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING, namespace=pod.metadata.namespace)
 
     def _learn(self, pod: Pod, membership: tuple[Workload, Member] | None, entry: LedgerEntry, now: float) -> None:
         lineage = self._resolve(pod)

@@ -11,8 +11,7 @@ A claim ends for one of these reasons:
 `spared` holds the pods that could not be evicted.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -20,6 +19,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.scheduling.preemption.freed_room import pods_of, taken_since
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
@@ -333,7 +333,7 @@ class PreemptionClaims:
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
             evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
         )
-        claim.own_pods = frozenset(self._own_pods(claim))
+        claim.own_pods = frozenset(pods_of(self._world.ledger, claim.namespace, claim.nodes.values()))
         self._keep(claim)
         for member, node in seated:
             self._nominations.put(
@@ -446,10 +446,7 @@ class PreemptionClaims:
             return any(namespace_of(uid) == claim.namespace for uid in victims)
         if self._allocated(claim):
             return False
-        taken: dict[str, Counter[int]] = defaultdict(Counter)
-        for uid in self._own_pods(claim):
-            if uid not in claim.own_pods and (entry := self._world.ledger.get(uid)) is not None:
-                taken[entry.node].update(dict(entry.amounts))
+        taken = taken_since(self._world.ledger, claim.namespace, claim.nodes.values(), claim.own_pods)
         return self._nominations.is_mostly_free(claim.nodes, taken)
 
     def lose(self, uid: str, now: float) -> PreemptionClaim | None:
@@ -504,14 +501,6 @@ class PreemptionClaims:
     def _keep(self, claim: PreemptionClaim) -> None:
         self._claims[claim.workload] = claim
         self._nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
-
-    def _own_pods(self, claim: PreemptionClaim) -> Iterator[str]:
-        """Yield the pods of the namespace of a claim that are on its nodes, victims aside."""
-        ledger = self._world.ledger
-        for node in set(claim.nodes.values()):
-            for uid in ledger.on_node(node):
-                if uid not in claim.victims and ledger.namespace_of(uid) == claim.namespace:
-                    yield uid
 
     def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
         """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are

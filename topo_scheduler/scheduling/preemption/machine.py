@@ -360,7 +360,8 @@ class Preempting:
             self._fail(search, workload, error, budget, stamp, now)
             self._turns.rest_after(workload.namespace, len(candidates.pods), now)
             name = f"workload {workload.namespace}/{workload.name}"
-            return out + failure_of(name, error, Activity.PREEMPTION), search.reason
+            failure = failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
+            return out + failure, search.reason
         if plan is None:
             search.times += 1
             search.until = now + doubled(FIRST_RETRY_SECONDS, search.times, MAX_RETRY_SECONDS)
@@ -403,7 +404,7 @@ class Preempting:
         except Exception as error:
             failed(error)
             name = f"workload {workload.namespace}/{workload.name}"
-            return failure_of(name, error, Activity.PREEMPTION)
+            return failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
         if plan is None:
             return []
         claimed, displaced = self._claims.make(workload, groups, plan, now)
@@ -574,7 +575,7 @@ class Preempting:
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             ids.append(claim.workload)
-        if self.room_by_moves.rooms:
+        if self.room_by_moves:
             self.room_by_moves.due(now)
         self._claims.forget_going(now)
         ended, lost = self._claims.end_answered()

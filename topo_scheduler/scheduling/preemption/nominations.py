@@ -6,20 +6,17 @@ On that node they count for all workloads of equal or lower priority.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.preemption.freed_room import is_mostly_free
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
-
-EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +96,14 @@ class Nominations:
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
 
-    def is_mostly_free(self, uids: Iterable[str], without: Mapping[str, Mapping[int, int]] = EMPTY) -> bool:
+    def is_mostly_free(self, uids: Iterable[str], more: Mapping[str, Mapping[int, int]]) -> bool:
         """Return whether more than half of the room of nominated pods is free now, and more than half of their devices.
-
-        On each node, the scarcest resource counts. A node that takes no pods has no room.
 
         Args:
             uids: the pods. Their nominations must not be charged. Those that are not nominated any more do not count.
-            without: amounts by node and column that count as free.
+            more: amounts by node and column to add to what is free.
         """
-        nodes, inventory = self._world.nodes, self._world.inventory
+        inventory = self._world.inventory
         wanted: dict[str, Counter[int]] = defaultdict(Counter)
         devices: set[DeviceId] = set()
         for uid in uids:
@@ -118,19 +113,7 @@ class Nominations:
         used = inventory.use_of(devices)
         if 2 * (len(used.whole) + len(used.shares)) > len(devices):
             return False
-        taken_permille = 0
-        for node, amounts in wanted.items():
-            row = nodes.row_of.get(node)
-            if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
-                taken_permille += 1000
-                continue
-            own = without.get(node, EMPTY)
-            missing = 0
-            for column, amount in amounts.items():
-                free = int(nodes.allocatable[row, column] - nodes.requested[row, column]) + own.get(column, 0)
-                missing = max(missing, 1000 * (amount - free) // max(amount, 1))
-            taken_permille += min(missing, 1000)
-        return 2 * taken_permille < 1000 * len(wanted)
+        return is_mostly_free(self._world.nodes, wanted, more)
 
     def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
         """Charge the nominations that count for a workload, and no others.

@@ -4,10 +4,11 @@ If a workload does not, its namespace pauses as after any other evictions in vai
 of others moved again and again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from topo_scheduler.scheduling.preemption.freed_room import amounts_by_node, is_mostly_free, pods_of, taken_since
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.workloads import Stage, Workloads
@@ -24,12 +25,17 @@ ROOM_IS_UNUSED: Final = (
 class _Room:
     """Room for a workload: uids of the ``pods`` that leave it, and until when, in seconds.
 
-    ``is_free``: they are gone, so that the workload has until then to use it.
+    ``left`` is what they held by node and resource column, ``free`` what was free beside them. ``own_pods`` are the
+    pods of the workload's namespace that were on these nodes, by uid. ``is_free``: the pods are gone, so that the
+    workload has until then to use the room.
     """
 
     namespace: str
     pods: frozenset[str]
     until: float
+    left: Mapping[str, Mapping[int, int]]
+    free: Mapping[str, Mapping[int, int]]
+    own_pods: frozenset[str]
     is_free: bool = False
 
 
@@ -42,6 +48,12 @@ class RoomByMoves:
         self._vain_evictions = vain_evictions
         self.rooms: dict[str, _Room] = {}
         """By id of the workload."""
+        self._deleted: dict[str, float] = {}
+        """Workloads deleted before they used their room, by id, and until when answers to evictions may follow."""
+
+    def __bool__(self) -> bool:
+        """Return whether `due` has anything to do."""
+        return bool(self.rooms or self._deleted)
 
     def evicted(self, pods: Iterable[str], id_: str, namespace: str, until: float, now: float) -> None:
         """Record that at least one of the ``pods`` that move for a workload was evicted.
@@ -50,9 +62,14 @@ class RoomByMoves:
         """
         workload = self._workloads.get(id_)
         if workload is None:
-            self._vain_evictions.in_vain(namespace, now)
+            if id_ not in self._deleted:
+                self._deleted[id_] = until
+                self._vain_evictions.in_vain(namespace, now)
         elif workload.at(Stage.PENDING) and id_ not in self.rooms:
-            self.rooms[id_] = _Room(workload.namespace, frozenset(pods), until)
+            ledger, moving = self._world.ledger, frozenset(pods)
+            left = amounts_by_node(ledger, moving)
+            own_pods = frozenset(pods_of(ledger, workload.namespace, left))
+            self.rooms[id_] = _Room(workload.namespace, moving, until, left, self._free_beside(left), own_pods)
 
     def placed(self, id_: str) -> bool:
         """Forget a workload that has a place; return whether pods were evicted for it."""
@@ -62,23 +79,43 @@ class RoomByMoves:
         """Record that a workload was deleted: if pods were evicted for it, that was in vain."""
         room = self.rooms.pop(id_, None)
         if room is not None:
+            self._deleted[id_] = room.until
             self._vain_evictions.in_vain(room.namespace, now)
 
     def due(self, now: float) -> None:
         """Record the evictions that were in vain by now.
 
-        They were if a workload does not use its room in time. If pods have not left in time, they were in vain only if
-        one of these is of the same namespace. A workload that gets a place later takes that back.
+        They were if a workload does not use its room in time, although most of it is free, or was taken by other pods
+        of its namespace. If pods have not left in time, they were in vain only if one of these is of the same
+        namespace. A workload that gets a place later takes that back.
         """
         ledger = self._world.ledger
+        self._deleted = {id_: until for id_, until in self._deleted.items() if now < until}
         for id_, room in list(self.rooms.items()):
             remaining = [] if room.is_free else [uid for uid in room.pods if ledger.get(uid) is not None]
             if not remaining and not room.is_free:
                 room.is_free, room.until = True, now + UNUSED_SECONDS
             if now >= room.until:
                 del self.rooms[id_]
-                if room.is_free or any(ledger.namespace_of(uid) == room.namespace for uid in remaining):
+                own_stay = any(ledger.namespace_of(uid) == room.namespace for uid in remaining)
+                if own_stay or (room.is_free and self._is_unused(room)):
                     self._vain_evictions.lose_pod(id_, room.namespace, {}, now)
+
+    def _is_unused(self, room: _Room) -> bool:
+        """Return whether most of a room is free but for pods of its namespace; also if its size is not known."""
+        more = taken_since(self._world.ledger, room.namespace, room.left, room.own_pods)
+        for node, amounts in room.free.items():
+            more[node].subtract(amounts)
+        return not room.left or is_mostly_free(self._world.nodes, room.left, more)
+
+    def _free_beside(self, left: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
+        """Return what is free of the resources that pods hold, by node and column."""
+        nodes = self._world.nodes
+        return {
+            node: {column: int(nodes.allocatable[row, column] - nodes.requested[row, column]) for column in amounts}
+            for node, amounts in left.items()
+            if (row := nodes.row_of.get(node)) is not None
+        }
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""

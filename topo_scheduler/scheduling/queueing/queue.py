@@ -81,8 +81,9 @@ class Queue:
         self._until.pop(id_, None)
 
     def unschedulable(self) -> list[str]:
-        """Return the unschedulable workloads in no particular order: only active workloads are ordered."""
-        return [id_ for id_, place in self._place.items() if place is Place.UNSCHEDULABLE]
+        """Return the unschedulable workloads, those of higher priority first."""
+        ids = (id_ for id_, place in self._place.items() if place is Place.UNSCHEDULABLE)
+        return sorted(ids, key=lambda id_: -self._orders[id_].priority)
 
     def pop(self, now: float) -> str | None:
         """Remove and return the next workload to try. The caller must call `tried` with the result."""
