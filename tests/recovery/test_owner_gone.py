@@ -156,7 +156,7 @@ class Moves:
 
     async def follow(self) -> None:
         for _ in range(3):
-            self.moved.follow([self.migration])
+            self.moved.update({self.migration.key: self.migration})
             await asyncio.gather(*self.tasks)
 
 
@@ -197,7 +197,7 @@ async def test_a_job_that_is_deleted_is_known_at_once(propagation: Any) -> None:
             await asyncio.sleep(1)
             ((key, why),) = moves.moved.gone()
             assert key == KEY and why.startswith("Job g ")
-            moves.moved.follow([])
+            moves.moved.clear()
             assert not len(moves.moved) and not moves.moved.needs(job["metadata"]["uid"])
 
 
@@ -258,9 +258,9 @@ async def test_owners_that_could_not_be_read_are_not_confirmed() -> None:
         job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         async with following(server, job) as moves:
             assert await moves.moved.confirm(KEY)
-            moves.moved.follow([])
+            moves.moved.clear()
             moves.reads = 0  # the next read of the pod fails
-            moves.moved.follow([moves.migration])
+            moves.moved.update({moves.migration.key: moves.migration})
             assert not await moves.moved.confirm(KEY)
             await asyncio.sleep(AGAIN_SECONDS / 2)
             assert not await moves.moved.confirm(KEY), "nothing is known of the owner"
@@ -273,10 +273,10 @@ async def test_a_pod_that_could_not_be_read_before_the_migration_was_planned_hol
     async with world() as server:
         job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         async with following(server, job) as moves:
-            moves.moved.follow([])
+            moves.moved.clear()
             planned, moves.reads = moves.migration.status.moves, 0
             moves.migration.status.moves = []
-            moves.moved.follow([moves.migration])
+            moves.moved.update({moves.migration.key: moves.migration})
             assert not await moves.moved.confirm(KEY)
             moves.migration.status.moves = planned
             await moves.follow()

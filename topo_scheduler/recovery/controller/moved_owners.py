@@ -7,7 +7,7 @@ longer lead to it, so it is also in the status, from which a later leader contin
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -83,10 +83,9 @@ class MovedOwners:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, migrations: Iterable[Migration]) -> None:
-        """Follow the owners of these Migrations, and no others."""
-        by_key = {migration.key: migration for migration in migrations}
-        self.update({**dict.fromkeys(self._followed), **by_key})
+    def clear(self) -> None:
+        """Follow the owners of no Migration."""
+        self.update(dict.fromkeys(self._followed))
 
     def update(self, changed: Mapping[str, Migration | None]) -> None:
         """Follow the owners of Migrations that appeared or changed, and not of those that ended, which have None."""

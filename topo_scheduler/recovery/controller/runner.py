@@ -366,7 +366,7 @@ class RecoveryRunner:
         elif not self.spec.enabled:
             self._machine.release_all()
             self._machine = None
-            self._moved_owners.follow(())
+            self._moved_owners.clear()
             self.changed()
             log.info("recovery is off")
 
@@ -393,7 +393,7 @@ class RecoveryRunner:
         except NotFound:
             machine.release_all()
             self._machine = None
-            self._moved_owners.follow(())
+            self._moved_owners.clear()
         except KubeError as error:
             log.warning("Migrations can't be listed: %s", error)
             return
