@@ -50,6 +50,7 @@ class PreemptionClaim:
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway. ``own_pods`` are the pods of its namespace that were on its
     nodes when it was made. ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
+    ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
     """
 
     workload: str
@@ -66,6 +67,7 @@ class PreemptionClaim:
     evicts: bool = False
     own_pods: frozenset[str] = frozenset()
     lost_until: float = inf
+    adopted: bool = False
 
     @property
     def has_lost_pod(self) -> bool:
@@ -304,9 +306,11 @@ class PreemptionClaims:
     # ------------------------------------------------------------ creation
 
     def make(
-        self, workload: Workload, groups: MembersByClass, plan: PreemptionPlan, now: float
+        self, workload: Workload, groups: MembersByClass, plan: PreemptionPlan, now: float, *, adopted: bool = False
     ) -> tuple[list[Instruction], list[str]]:
         """Claim the room of a plan: nominate the pods and evict the victims.
+
+        ``adopted``: for pods that an earlier process nominated.
 
         Returns:
             The instructions, and the workloads of lower priority that lost their claims.
@@ -332,6 +336,7 @@ class PreemptionClaims:
             removed_before=self._world.inventory.consumers.removed,
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
             evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
+            adopted=adopted,
         )
         claim.own_pods = frozenset(pods_of(self._world.ledger, claim.namespace, claim.nodes.values()))
         self._keep(claim)
@@ -398,7 +403,14 @@ class PreemptionClaims:
                     going.append(occupant)
         victims = {occupant.uid: occupant.key for occupant in going}
         claim = PreemptionClaim(
-            workload.id, workload.namespace, workload.priority, nodes, victims, self._until(going, now), now
+            workload.id,
+            workload.namespace,
+            workload.priority,
+            nodes,
+            victims,
+            self._until(going, now),
+            now,
+            adopted=True,
         )
         self._keep(claim)
         return claim

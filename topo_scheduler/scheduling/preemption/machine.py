@@ -180,6 +180,7 @@ class Preempting:
                     self._claims.handled.add(uid)
                     if self._adopted.put(nomination, now):
                         self.nominations.put(nomination)
+                        self.want_search()  # its workload may lack further victims
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
@@ -287,13 +288,15 @@ class Preempting:
             budget = budget or OperationBudget(SEARCH_OPERATIONS)
             out += self._keep_devices(workload, members, now, wall, shares, budget, failed)
             claim = self._claims.get(workload.id)
+        # The predecessor may not have evicted all victims. Until others are chosen, the freed room is kept.
+        keeps = claim is not None and claim.adopted and decision.room_helps and self._could(workload, members)
         if claim is not None and claim.has_lost_pod:
             # Another pod may have come in its place. The plan for the pods that are there now uses what was freed.
             out += self._claims.clear(claim)
             self.count_for(workload)
-        elif claim is not None:
-            if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
-                return out, ""
+        elif claim is not None and self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
+            return out, ""
+        elif claim is not None and not keeps:
             in_vain = self._claims.is_in_vain(claim) or (claim.evicts and not decision.room_helps)
             out += self._claims.end(claim, now)
             if in_vain:
@@ -340,6 +343,10 @@ class Preempting:
             # It would end like the last search, and lower the budget of its namespace again.
             self._turns.again[workload.id] = now + FORGIVEN_SECONDS
             return out, search.sentence(reader) or (unlimited.sentence(reader) if unlimited is not None else "")
+        if (claim := self._claims.get(workload.id)) is not None:
+            out += self._claims.clear(claim)
+            self.count_for(workload)
+            stamp = self._stamp(reserved, now)
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         spared = self._claims.spared.namespaces(now)
@@ -407,7 +414,7 @@ class Preempting:
             return failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
         if plan is None:
             return []
-        claimed, displaced = self._claims.make(workload, groups, plan, now)
+        claimed, displaced = self._claims.make(workload, groups, plan, now, adopted=True)
         self._turns.search_at_once(displaced)
         return claimed
 
