@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers import make_pod
+from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy
 
 NODES = [f"s1-l1-{number}" for number in range(1, 5)]
 
@@ -187,7 +188,7 @@ def test_a_place_that_was_lost_again_keeps_no_gang_from_evicting() -> None:
     running = [run_pod(d, f"low-{number}", f"s1-l1-{number}") for number in range(1, 9)]
     for _ in range(2):
         d.step(1)
-        d.engine.preempting.vain_evictions.in_vain("hostile", d.now)
+        d.engine.preempting.vain_evictions.in_vain("hostile", TakenBy.NOBODY, d.now)
     d.step(20)
     pods = hostile_gang("g")
     d.apply(*pods)
@@ -195,10 +196,9 @@ def test_a_place_that_was_lost_again_keeps_no_gang_from_evicting() -> None:
     evicted = [pod for pod in running if pod.metadata.name in d.preempted()]
     d.evict(*evicted)
     d.step(1)
+    d.nodes(*(make_node(low.spec.node_name, "s1/l1", unschedulable=True) for low in evicted))
     for bind in d.binds():
         d.answer(bind.pod.uid, BindOutcome.WITHDRAWN, "its node was cordoned")
-    for low in evicted:  # meanwhile another tenant takes the room
-        run_pod(d, f"other-{low.metadata.name}", low.spec.node_name, priority=100)
     for _ in range(4):
         d.settle(1)
     assert sorted(d.preempted()) == [f"low-{number}" for number in range(1, 9)]

@@ -20,6 +20,7 @@ from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
+from topo_scheduler.scheduling.binding.waiting_decisions import OUTRANKED
 from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -42,6 +43,7 @@ from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.placing.levels import next_relaxation
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy
 from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
 from topo_scheduler.scheduling.preemption.nominations import Nominations
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
@@ -287,6 +289,7 @@ class Engine:
                     Activity.OBJECT,
                     namespace=pod.metadata.namespace,
                 )
+        self.preempting.note_bound(pods)
         self.arrivals.applied(pods, now)
         self._read_nominations(pods, now)
 
@@ -405,9 +408,11 @@ class Engine:
             self._refused(workload, member, now)
         if outcome is BindOutcome.BOUND:
             self.contention.answered(uid, now)
+            self.preempting.vain_evictions.bound(workload.id, uid)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)
+            self.preempting.undone(workload.id, now)
             self._not_bound[workload.id] = now + self.outcomes.backoff(workload, message)
 
     def _refused(self, workload: Workload, member: Member, now: float) -> None:
@@ -723,8 +728,8 @@ class Engine:
         ready, failed = self.outcomes.check(now)
         self._out += ready
         for uid, why in failed:
-            if why and (membership := self.workloads.of_pod(uid)) is not None:
-                self.preempting.vain_evictions.lost(membership[0].id, now)
+            if why.endswith(OUTRANKED) and (membership := self.workloads.of_pod(uid)) is not None:
+                self.preempting.vain_evictions.undone(membership[0].id, TakenBy.OTHERS, now)
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
         self._queue_not_bound()
         for id_ in self.outcomes.admission_backoff.take_freed():

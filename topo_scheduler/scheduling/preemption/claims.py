@@ -19,7 +19,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.preemption.freed_room import pods_of, taken_since
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
@@ -48,8 +48,8 @@ class PreemptionClaim:
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
     ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
-    it; otherwise it only waits for pods that end anyway. ``own_pods`` are the pods of its namespace that were on its
-    nodes when it was made. ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
+    it; otherwise it only waits for pods that end anyway. ``room`` is what the victims leave, if pods are evicted.
+    ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
     """
 
@@ -65,7 +65,7 @@ class PreemptionClaim:
     removed_before: int = 0
     doubted: bool = False
     evicts: bool = False
-    own_pods: frozenset[str] = frozenset()
+    room: FreedRoom | None = None
     lost_until: float = inf
     adopted: bool = False
 
@@ -338,7 +338,10 @@ class PreemptionClaims:
             evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
             adopted=adopted,
         )
-        claim.own_pods = frozenset(pods_of(self._world.ledger, claim.namespace, claim.nodes.values()))
+        if claim.evicts:
+            seats = ((node, member.cls.amounts) for member, node in seated)
+            devices = (allocation for got in plan.devices.values() for allocation in got)
+            claim.room = room_on(self._world.ledger, claim.namespace, seats, devices=devices)
         self._keep(claim)
         for member, node in seated:
             self._nominations.put(
@@ -444,22 +447,17 @@ class PreemptionClaims:
         self._drop(id_)
         self._patience.pop(id_, None)
 
-    def is_in_vain(self, claim: PreemptionClaim) -> bool:
-        """Return whether a claim that ends without a place fails because of its own namespace.
+    def taken_by(self, claim: PreemptionClaim) -> TakenBy:
+        """Return who has the room of a claim that ends without a place.
 
-        That is so if a victim of that namespace did not end. Or most of the room is there, or would be without pods of
-        the namespace that came since: then the workload was edited, lost pods, or is kept away. If others have taken
-        little of the room, it is still in vain for those that were evicted.
+        If a victim of its own namespace did not end, that is its fault. Others that did not end are none of it.
         """
-        if not claim.evicts:
-            return False
-        namespace_of = self._world.ledger.namespace_of
+        if claim.room is None:
+            return TakenBy.OTHERS
         if victims := self.awaited(claim):
-            return any(namespace_of(uid) == claim.namespace for uid in victims)
-        if self._allocated(claim):
-            return False
-        taken = taken_since(self._world.ledger, claim.namespace, claim.nodes.values(), claim.own_pods)
-        return self._nominations.is_mostly_free(claim.nodes, taken)
+            own = any(self._world.ledger.namespace_of(uid) == claim.namespace for uid in victims)
+            return TakenBy.NOBODY if own else TakenBy.OTHERS
+        return TakenBy.OTHERS if self._allocated(claim) else taken_by(self._world, claim.room)
 
     def lose(self, uid: str, now: float) -> PreemptionClaim | None:
         """Record that a pod is deleted, or about to be: the claim that promised it room ends soon.

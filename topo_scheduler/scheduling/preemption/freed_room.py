@@ -1,62 +1,124 @@
-"""How much of the room that pods left, or were to leave, is free or used by one namespace."""
+"""Room for which pods were evicted, and who has it when the workload does not get it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Final
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
 
+from topo_scheduler.api.devices import Allocation
+from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.node_table import NodeTable
-
-NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
-
-
-def pods_of(ledger: Ledger, namespace: str, nodes: Iterable[str]) -> Iterator[str]:
-    """Yield the pods of a namespace on nodes, by uid."""
-    for node in set(nodes):
-        for uid in ledger.on_node(node):
-            if ledger.namespace_of(uid) == namespace:
-                yield uid
+from topo_scheduler.state.nodes.resources import Amounts
 
 
-def amounts_by_node(ledger: Ledger, uids: Iterable[str]) -> defaultdict[str, Counter[int]]:
-    """Return what pods hold on each node, by resource column. Those that hold nothing any more do not count."""
-    amounts: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for uid in uids:
-        if (entry := ledger.get(uid)) is not None:
-            amounts[entry.node].update(dict(entry.amounts))
-    return amounts
+class TakenBy(Enum):
+    """Who has the room of a workload that did not get it.
 
-
-def taken_since(
-    ledger: Ledger, namespace: str, nodes: Iterable[str], known: Collection[str]
-) -> defaultdict[str, Counter[int]]:
-    """Return what pods of a namespace hold on nodes, without those that are ``known`` by uid; by node and column."""
-    return amounts_by_node(ledger, (uid for uid in pods_of(ledger, namespace, nodes) if uid not in known))
-
-
-def is_mostly_free(
-    nodes: NodeTable, room: Mapping[str, Mapping[int, int]], more: Mapping[str, Mapping[int, int]]
-) -> bool:
-    """Return whether more than half of some room is free now.
-
-    On each node, the scarcest resource counts. A node that takes no pods has no room.
-
-    Args:
-        nodes: all nodes.
-        room: amounts by node and column.
-        more: amounts by node and column to add to what is free.
+    ``NOBODY``: it is free, or other pods of the same namespace came. So the workload was edited, lost pods, or is kept
+    away by its own namespace. ``OTHERS``: at least half of it is gone. ``OTHERS_IN_PART``: less than half is gone, or
+    pods of other namespaces came that use little. They may be accomplices, or attackers.
     """
-    taken_permille = 0
-    for node, amounts in room.items():
-        row = nodes.row_of.get(node)
-        if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
-            taken_permille += 1000
+
+    NOBODY = "nobody"
+    OTHERS_IN_PART = "others in part"
+    OTHERS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class FreedRoom:
+    """Room that evicted pods leave for a workload of a namespace.
+
+    ``amounts`` by node and resource column. ``present`` are the pods that were on these nodes before, by uid.
+    ``spare`` is what was free beside the amounts, if that counts, by node and column. ``devices`` are those to get.
+    """
+
+    namespace: str
+    amounts: Mapping[str, Mapping[int, int]]
+    present: frozenset[str]
+    spare: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    devices: tuple[Allocation, ...] = ()
+
+    @property
+    def total(self) -> Counter[int]:
+        """The amounts of all nodes by resource column."""
+        total: Counter[int] = Counter()
+        for amounts in self.amounts.values():
+            total.update(amounts)
+        return total
+
+
+def room_on(
+    ledger: Ledger,
+    namespace: str,
+    seats: Iterable[tuple[str, Amounts]],
+    *,
+    own: Collection[str] = (),
+    devices: Iterable[Allocation] = (),
+) -> FreedRoom:
+    """Return the room for pods, given the node and amounts of each. ``own``: those of them that hold it, by uid."""
+    amounts: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for node, held in seats:
+        amounts[node].update(dict(held))
+    return FreedRoom(namespace, amounts, frozenset(_pods_on(ledger, amounts)).difference(own), devices=tuple(devices))
+
+
+def room_of(ledger: Ledger, nodes: NodeTable, namespace: str, leaving: Iterable[str]) -> FreedRoom:
+    """Return the room that pods leave for a workload of a namespace, by uid. Those that are gone do not count."""
+    entries = [entry for uid in leaving if (entry := ledger.get(uid)) is not None]
+    room = room_on(ledger, namespace, ((entry.node, entry.amounts) for entry in entries))
+    spare = {
+        node: {column: _free(nodes, row, column) for column in amounts}
+        for node, amounts in room.amounts.items()
+        if (row := nodes.row_of.get(node)) is not None
+    }
+    return FreedRoom(namespace, room.amounts, room.present, spare)
+
+
+def taken_by(world: World, room: FreedRoom) -> TakenBy:
+    """Return who has some room, once the victims have ended and while the workload itself holds nothing of it."""
+    ledger, inventory = world.ledger, world.inventory
+    devices = {device for allocation in room.devices for device in inventory.devices_of_allocation(allocation)}
+    used = inventory.use_of(devices)
+    if 2 * (len(used.whole) + len(used.shares)) > len(devices):
+        return TakenBy.OTHERS
+    more: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    others = False
+    for uid in _pods_on(ledger, room.amounts):
+        entry = ledger.get(uid)
+        if entry is None or uid in room.present:
             continue
-        added = more.get(node, NOTHING)
-        missing = 0
-        for column, amount in amounts.items():
-            free = int(nodes.allocatable[row, column] - nodes.requested[row, column]) + added.get(column, 0)
-            missing = max(missing, 1000 * (amount - free) // max(amount, 1))
-        taken_permille += min(missing, 1000)
-    return 2 * taken_permille < 1000 * len(room)
+        if ledger.namespace_of(uid) == room.namespace:
+            more[entry.node].update(dict(entry.amounts))
+        else:
+            others = others or not entry.daemon
+    for node, amounts in room.spare.items():
+        more[node].subtract(amounts)
+    taken = [_taken_permille(world.nodes, node, amounts, more[node]) for node, amounts in room.amounts.items()]
+    if taken and 2 * sum(taken) >= 1000 * len(taken):
+        return TakenBy.OTHERS
+    return TakenBy.OTHERS_IN_PART if others or 1000 in taken else TakenBy.NOBODY
+
+
+def _taken_permille(nodes: NodeTable, node: str, amounts: Mapping[int, int], more: Mapping[int, int]) -> int:
+    """Return the part that is gone of the scarcest of some amounts. A node that takes no pods has no room.
+
+    ``more`` is added to what is free.
+    """
+    row = nodes.row_of.get(node)
+    if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
+        return 1000
+    missing = (
+        1000 * (amount - _free(nodes, row, column) - more.get(column, 0)) // max(amount, 1)
+        for column, amount in amounts.items()
+    )
+    return min(1000, max(0, *missing, 0))
+
+
+def _free(nodes: NodeTable, row: int, column: int) -> int:
+    return int(nodes.allocatable[row, column] - nodes.requested[row, column])
+
+
+def _pods_on(ledger: Ledger, nodes: Iterable[str]) -> Iterator[str]:
+    return chain.from_iterable(ledger.on_node(node) for node in nodes)

@@ -30,6 +30,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
@@ -37,10 +38,8 @@ from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
 from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.vain_evictions import (
-    MAX_TURNS_PER_SECOND,
     ONE_AT_A_TIME,
     PAUSED,
-    TURN_SECONDS,
     VainEvictions,
 )
 from topo_scheduler.scheduling.preemption.vain_searches import VainSearch, VainSearches
@@ -49,7 +48,6 @@ from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.pods.disruption_budgets import Budgets
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload, Workloads
@@ -153,8 +151,6 @@ class Preempting:
         """
         for pod in pods:
             uid = pod.metadata.uid
-            if pod.spec.node_name and self.vain_evictions and (membership := self._workloads.of_pod(uid)) is not None:
-                self.vain_evictions.bound(membership[0].id, uid)
             if not pod.status.nominated_node_name and self.nominations.get(uid) is None:
                 if self._adopted.early:
                     self._adopted.early.pop(uid, None)
@@ -182,6 +178,21 @@ class Preempting:
                         self.nominations.put(nomination)
                         self.want_search()  # its workload may lack further victims
 
+    def note_bound(self, pods: Iterable[Pod]) -> None:
+        """Record which pods for whose workloads others were evicted are bound.
+
+        Must run before the workloads process these pods: they forget those that have ended already.
+        """
+        for pod in pods if self.vain_evictions.evictions else ():
+            uid = pod.metadata.uid
+            if pod.spec.node_name and (membership := self._workloads.of_pod(uid)) is not None:
+                self.vain_evictions.bound(membership[0].id, uid)
+
+    def undone(self, id_: str, now: float) -> None:
+        """Record that a workload, or some of its pods, lost the place for which others may have been evicted."""
+        if (room := self.vain_evictions.room(id_)) is not None:
+            self.vain_evictions.undone(id_, taken_by(self._world, room), now)
+
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
         self._lose(uid, now)
@@ -194,9 +205,9 @@ class Preempting:
         """Forget a workload that was deleted."""
         claim = self._claims.get(id_)
         if claim is not None and claim.evicts and not claim.has_lost_pod:
-            self.vain_evictions.in_vain(claim.namespace, now)
+            self.vain_evictions.in_vain(claim.namespace, TakenBy.NOBODY, now)
         self.room_by_moves.deleted(id_, now)
-        self.vain_evictions.lost(id_, now)
+        self.vain_evictions.deleted(id_, now)
         self._forget(id_)
 
     def _forget(self, id_: str) -> None:
@@ -243,14 +254,13 @@ class Preempting:
         if claim is not None and claim.evicts:
             self._claims.spare_no_longer(claim)
         out = self._claims.clear(claim) if claim is not None else []
-        if (self.room_by_moves.rooms and self.room_by_moves.placed(workload.id)) or (
-            claim is not None and claim.evicts
-        ):
-            self.vain_evictions.placed(workload.id, workload.namespace, seated)
-        if self.vain_evictions.lost_pods:
-            members = (workload.members.get(uid) for uid in seated)
-            amounts = _sum_of(member.cls.amounts for member in members if member is not None)
-            self.vain_evictions.forgive(workload.id, amounts)
+        evicted = (claim is not None and claim.evicts and not claim.has_lost_pod) or (
+            bool(self.room_by_moves.rooms) and self.room_by_moves.placed(workload.id)
+        )
+        if evicted or workload.id in self.vain_evictions.evictions:
+            seats = ((seat.node, workload.members[seat.uid].cls.amounts) for seat in decision.seats)
+            room = room_on(self._world.ledger, workload.namespace, seats, own=seated)
+            self.vain_evictions.placed(workload.id, room, seated, evicted=evicted)
         self._forget(workload.id)
         return out
 
@@ -297,10 +307,10 @@ class Preempting:
         elif claim is not None and self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
             return out, ""
         elif claim is not None and not keeps:
-            in_vain = self._claims.is_in_vain(claim) or (claim.evicts and not decision.room_helps)
+            unwanted = claim.evicts and not decision.room_helps
+            taken = TakenBy.NOBODY if unwanted else self._claims.taken_by(claim)
             out += self._claims.end(claim, now)
-            if in_vain:
-                self.vain_evictions.in_vain(workload.namespace, now)
+            self.vain_evictions.in_vain(workload.namespace, taken, now)
             self.count_for(workload)
         self._turns.again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
@@ -316,7 +326,7 @@ class Preempting:
             return out, f"{PAUSED}."
         if self._awaits_another(workload.namespace, now):
             self._turns.leave(workload.id)
-            self._turns.again[workload.id] = now + max(TURN_SECONDS, len(self._turns.again) / MAX_TURNS_PER_SECOND)
+            self._turns.again[workload.id] = self.vain_evictions.next_turn(workload.namespace, now)
             return out, f"{ONE_AT_A_TIME}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
@@ -562,6 +572,7 @@ class Preempting:
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
         out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
+        self._call_forgiven()
         ids = self._turns.take_due(now)
         for claim in self._claims.expired(now):
             if claim.has_lost_pod:
@@ -573,8 +584,7 @@ class Preempting:
             if not names and self._claims.give_up_devices(claim):
                 stands = self._claims.deallocation_stands_still
                 out += self._claims.tell(claim, NOT_DEALLOCATED if stands else ONLY_SOME_DEALLOCATED)
-            if self._claims.is_in_vain(claim):
-                self.vain_evictions.in_vain(claim.namespace, now)
+            self.vain_evictions.in_vain(claim.namespace, self._claims.taken_by(claim), now)
             if names:
                 workload = self._workloads.get(claim.workload)
                 reader = self._world.reader(workload.namespace) if workload is not None else ""
@@ -598,6 +608,7 @@ class Preempting:
             self._of_others.next_due(),
             self._adopted.next_due(),
             self.room_by_moves.next_due() if self.room_by_moves.rooms else None,
+            0.0 if self.vain_evictions.forgiven else None,
         )
         return min((at for at in times if at is not None), default=None)
 
@@ -610,10 +621,15 @@ class Preempting:
         workload gets a place all the same, this is taken back.
         """
         claim = self._claims.lose(uid, now)
-        if claim is not None and claim.evicts:
-            nominated = (self.nominations.get(pod) for pod in claim.nodes)
-            amounts = _sum_of(nomination.amounts for nomination in nominated if nomination is not None)
-            self.vain_evictions.lose_pod(claim.workload, claim.namespace, amounts, now)
+        if claim is not None and claim.room is not None:
+            self.vain_evictions.lose_room(claim.workload, claim.room, TakenBy.NOBODY, now)
+
+    def _call_forgiven(self) -> None:
+        """Let the workloads search at once that waited for a pause of their namespace which was taken back."""
+        if forgiven := self.vain_evictions.forgiven:
+            waiting = ((id_, self._workloads.get(id_)) for id_ in list(self._turns.again))
+            self._turns.search_at_once(id_ for id_, it in waiting if it is not None and it.namespace in forgiven)
+            forgiven.clear()
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""
@@ -729,13 +745,6 @@ class Preempting:
             closed,
             waiting=True,
         )
-
-
-def _sum_of(all_amounts: Iterable[Amounts]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for amounts in all_amounts:
-        total.update(dict(amounts))
-    return total
 
 
 def _pods_text(names: Sequence[str], reader: str) -> str:

@@ -19,35 +19,57 @@ class Pause:
     until: float = 0.0
 
 
+@dataclass(slots=True)
+class _NamespacePause(Pause):
+    """The pause of a namespace. ``last``: when it failed last, also if that was taken back, in seconds."""
+
+    last: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure that counts: until when its namespace paused ``before``, and pauses now, in seconds."""
+
+    namespace: str
+    before: float
+    until: float
+
+
 class NamespacePauses:
     """Pauses by namespace. A namespace without a failure for long is forgotten."""
 
-    def __init__(self) -> None:
-        self._namespaces: dict[str, Pause] = {}
+    def __init__(self, longest_seconds: float = LONGEST_PAUSE_SECONDS) -> None:
+        self._longest_seconds = longest_seconds
+        self._namespaces: dict[str, _NamespacePause] = {}
 
     def __contains__(self, namespace: str) -> bool:
         return namespace in self._namespaces
 
-    def failed(self, namespace: str, now: float) -> bool:
-        """Record a failure, one for all within a pause; return whether it counts."""
+    def failed(self, namespace: str, now: float) -> Failure | None:
+        """Record a failure, one for all within a pause; return it if it counts."""
         recent = now - LONGEST_PAUSE_SECONDS
-        self._namespaces = {name: known for name, known in self._namespaces.items() if known.until > recent}
-        pause = self._namespaces.setdefault(namespace, Pause())
+        self._namespaces = {
+            name: known for name, known in self._namespaces.items() if max(known.until, known.last) > recent
+        }
+        pause = self._namespaces.setdefault(namespace, _NamespacePause())
         if pause.times and now <= pause.until:
-            return False  # of the same incident
+            return None  # of the same incident
+        before, repeated = pause.until, pause.times
         pause.times += 1
-        repeated = pause.times - 1
-        pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, LONGEST_PAUSE_SECONDS) if repeated else 0.0)
-        return True
+        pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, self._longest_seconds) if repeated else 0.0)
+        pause.last = now
+        return Failure(namespace, before, pause.until)
 
-    def forgive(self, namespace: str) -> None:
-        """Take back a failure that counted, with its pause."""
-        pause = self._namespaces.get(namespace)
-        if pause is not None:
-            pause.times -= 1
-            pause.until = 0.0
-            if not pause.times:
-                del self._namespaces[namespace]
+    def forgive(self, failure: Failure) -> None:
+        """Take back one failure that counted, and its pause. Others stay as they are."""
+        pause = self._namespaces.get(failure.namespace)
+        if pause is None or not pause.times:
+            return
+        pause.times -= 1
+        if pause.until == failure.until:
+            pause.until = failure.before
+        if not pause.times:
+            del self._namespaces[failure.namespace]
 
     def succeeded(self, namespace: str) -> None:
         """Forget the failures of a namespace."""
@@ -61,7 +83,7 @@ class NamespacePauses:
     def has_failed_twice(self, namespace: str, now: float) -> bool:
         """Return whether a namespace has failed more than once lately."""
         pause = self._namespaces.get(namespace)
-        return pause is not None and pause.times > 1 and pause.until > now - LONGEST_PAUSE_SECONDS
+        return pause is not None and pause.times > 1 and max(pause.until, pause.last) > now - LONGEST_PAUSE_SECONDS
 
     def items(self) -> Iterable[tuple[str, Pause]]:
         """Return the namespaces with failures, and their pauses."""

@@ -3,16 +3,14 @@
 On that node they count for all workloads of equal or lower priority.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.scheduling.preemption.freed_room import is_mostly_free
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
@@ -95,25 +93,6 @@ class Nominations:
             yield row, nomination.amounts
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
-
-    def is_mostly_free(self, uids: Iterable[str], more: Mapping[str, Mapping[int, int]]) -> bool:
-        """Return whether more than half of the room of nominated pods is free now, and more than half of their devices.
-
-        Args:
-            uids: the pods. Their nominations must not be charged. Those that are not nominated any more do not count.
-            more: amounts by node and column to add to what is free.
-        """
-        inventory = self._world.inventory
-        wanted: dict[str, Counter[int]] = defaultdict(Counter)
-        devices: set[DeviceId] = set()
-        for uid in uids:
-            if (nomination := self._by_uid.get(uid)) is not None:
-                wanted[nomination.node].update(dict(nomination.amounts))
-                devices.update(*map(inventory.devices_of_allocation, nomination.devices))
-        used = inventory.use_of(devices)
-        if 2 * (len(used.whole) + len(used.shares)) > len(devices):
-            return False
-        return is_mostly_free(self._world.nodes, wanted, more)
 
     def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
         """Charge the nominations that count for a workload, and no others.

@@ -4,11 +4,11 @@ If a workload does not, its namespace pauses as after any other evictions in vai
 of others moved again and again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.preemption.freed_room import amounts_by_node, is_mostly_free, pods_of, taken_since
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_of, taken_by
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.workloads import Stage, Workloads
@@ -23,20 +23,20 @@ ROOM_IS_UNUSED: Final = (
 
 @dataclass(slots=True)
 class _Room:
-    """Room for a workload: uids of the ``pods`` that leave it, and until when, in seconds.
+    """What ``pods`` leave for a workload, by uid, and until when, in seconds.
 
-    ``left`` is what they held by node and resource column, ``free`` what was free beside them. ``own_pods`` are the
-    pods of the workload's namespace that were on these nodes, by uid. ``is_free``: the pods are gone, so that the
-    workload has until then to use the room.
+    ``is_free``: they are gone, so that the workload has until then to use it.
     """
 
-    namespace: str
+    freed: FreedRoom
     pods: frozenset[str]
     until: float
-    left: Mapping[str, Mapping[int, int]]
-    free: Mapping[str, Mapping[int, int]]
-    own_pods: frozenset[str]
     is_free: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the workload."""
+        return self.freed.namespace
 
 
 class RoomByMoves:
@@ -64,12 +64,11 @@ class RoomByMoves:
         if workload is None:
             if id_ not in self._deleted:
                 self._deleted[id_] = until
-                self._vain_evictions.in_vain(namespace, now)
+                self._vain_evictions.in_vain(namespace, TakenBy.NOBODY, now)
         elif workload.at(Stage.PENDING) and id_ not in self.rooms:
-            ledger, moving = self._world.ledger, frozenset(pods)
-            left = amounts_by_node(ledger, moving)
-            own_pods = frozenset(pods_of(ledger, workload.namespace, left))
-            self.rooms[id_] = _Room(workload.namespace, moving, until, left, self._free_beside(left), own_pods)
+            moving = frozenset(pods)
+            freed = room_of(self._world.ledger, self._world.nodes, workload.namespace, moving)
+            self.rooms[id_] = _Room(freed, moving, until)
 
     def placed(self, id_: str) -> bool:
         """Forget a workload that has a place; return whether pods were evicted for it."""
@@ -80,14 +79,13 @@ class RoomByMoves:
         room = self.rooms.pop(id_, None)
         if room is not None:
             self._deleted[id_] = room.until
-            self._vain_evictions.in_vain(room.namespace, now)
+            self._vain_evictions.in_vain(room.namespace, TakenBy.NOBODY, now)
 
     def due(self, now: float) -> None:
         """Record the evictions that were in vain by now.
 
-        They were if a workload does not use its room in time, although most of it is free, or was taken by other pods
-        of its namespace. If pods have not left in time, they were in vain only if one of these is of the same
-        namespace. A workload that gets a place later takes that back.
+        They were if a workload does not use its room in time, unless others have it. If pods have not left in time,
+        they were in vain only if one of these is of the same namespace. A workload that is bound later takes that back.
         """
         ledger = self._world.ledger
         self._deleted = {id_: until for id_, until in self._deleted.items() if now < until}
@@ -98,24 +96,10 @@ class RoomByMoves:
             if now >= room.until:
                 del self.rooms[id_]
                 own_stay = any(ledger.namespace_of(uid) == room.namespace for uid in remaining)
-                if own_stay or (room.is_free and self._is_unused(room)):
-                    self._vain_evictions.lose_pod(id_, room.namespace, {}, now)
-
-    def _is_unused(self, room: _Room) -> bool:
-        """Return whether most of a room is free but for pods of its namespace; also if its size is not known."""
-        more = taken_since(self._world.ledger, room.namespace, room.left, room.own_pods)
-        for node, amounts in room.free.items():
-            more[node].subtract(amounts)
-        return not room.left or is_mostly_free(self._world.nodes, room.left, more)
-
-    def _free_beside(self, left: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
-        """Return what is free of the resources that pods hold, by node and column."""
-        nodes = self._world.nodes
-        return {
-            node: {column: int(nodes.allocatable[row, column] - nodes.requested[row, column]) for column in amounts}
-            for node, amounts in left.items()
-            if (row := nodes.row_of.get(node)) is not None
-        }
+                taken = TakenBy.NOBODY if own_stay else TakenBy.OTHERS
+                if room.is_free:
+                    taken = taken_by(self._world, room.freed)
+                self._vain_evictions.lose_room(id_, room.freed, taken, now)
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""

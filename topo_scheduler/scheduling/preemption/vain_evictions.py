@@ -4,13 +4,21 @@ It may have been deleted, its volumes may have failed, or the API server may hav
 Users can cause that at any time, with a deleted claim or an edited annotation for example. So a namespace where it
 happens again evicts no pods for a while: otherwise its users could evict all pods of lower priority, again and again,
 without using their room.
+
+Each workload has one record of its last evictions. What counts is whether at least half of it is bound then:
+
+- A failure counts once for these evictions, by who has the room. It is taken back if the workload is bound later.
+- If pods of other namespaces came that use less than half of the room, they may be attackers, or accomplices. Then the
+  pauses grow to a minute only.
+- If others have the room, there is no failure.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.scheduling.preemption.namespace_pauses import NamespacePauses
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
+from topo_scheduler.scheduling.preemption.namespace_pauses import Failure, NamespacePauses
 
 PAUSED: Final = (
     "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
@@ -23,112 +31,149 @@ ONE_AT_A_TIME: Final = (
 TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
 MAX_TURNS_PER_SECOND: Final = 50
-"""Attempts at such workloads: thousands of them wait longer."""
+"""Attempts at such workloads, shared by namespaces: thousands of them wait longer."""
+LONGEST_SHARED_PAUSE_SECONDS: Final = 60.0
+"""Longest pause of a namespace in whose room pods of others came, so that these can't keep it from evicting."""
 
 
 @dataclass(slots=True)
-class _Unbound:
-    """A workload with a place that others were evicted for: which of its ``seats`` pods are not bound yet, by uid.
+class _Eviction:
+    """The last evictions for a workload of a namespace, and what became of its place.
 
-    ``refused``: the API server refused to bind one of them. ``counted``: that counts, until half of it is bound.
+    ``wanted`` are the amounts that its place must have to count, by resource column. ``room`` is that place.
+    ``unbound`` are the pods with a place that are not bound yet, by uid, of ``seats`` in all. ``is_settled``: no
+    failure counts any more. ``failure`` counted, and is taken back once half of the workload is bound.
     """
 
     namespace: str
-    pods: set[str]
-    seats: int
-    refused: bool = False
-    counted: bool = False
+    wanted: Mapping[int, int] = field(default_factory=dict)
+    room: FreedRoom | None = None
+    unbound: set[str] = field(default_factory=set)
+    seats: int = 0
+    is_enough: bool = True
+    is_settled: bool = False
+    failure: tuple[NamespacePauses, Failure] | None = None
 
     @property
     def mostly_bound(self) -> bool:
-        """Whether at least half of it is bound."""
-        return 2 * len(self.pods) <= self.seats
-
-
-@dataclass(frozen=True, slots=True)
-class _LostPod:
-    """A workload that lost a pod after others were evicted for it, and the ``amounts`` of that room by column."""
-
-    namespace: str
-    amounts: Mapping[int, int]
+        """Whether at least half of a place that counts is bound."""
+        return self.is_enough and self.seats > 0 and 2 * len(self.unbound) <= self.seats
 
 
 class VainEvictions:
-    """Workloads with a place that others were evicted for, until they are bound; and namespaces that pause."""
+    """The last evictions for each workload until it is bound, and namespaces that pause."""
 
     def __init__(self) -> None:
-        self._unbound: dict[str, _Unbound] = {}
-        """Such workloads by id."""
+        self.evictions: dict[str, _Eviction] = {}
+        """By id of the workload. Read only."""
         self._pauses = NamespacePauses()
-        self.lost_pods: dict[str, _LostPod] = {}
-        """Workloads that lost a pod, by id: their failure is taken back if they are placed."""
+        self._shared_pauses = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS)
+        self._turns: dict[str, float] = {}
+        """When the last workload of each namespace comes again that awaits another, in seconds."""
+        self.forgiven: dict[str, None] = {}
+        """Namespaces of which a failure was taken back, until their workloads are tried again."""
 
-    def __bool__(self) -> bool:
-        """Return whether a workload with such a place is not bound yet."""
-        return bool(self._unbound)
+    # ------------------------------------------------------------ places
 
-    def placed(self, id_: str, namespace: str, uids: Collection[str]) -> None:
-        """Record that pods of a workload, for which others were evicted, have a place."""
-        self._unbound[id_] = _Unbound(namespace, set(uids), len(uids))
+    def placed(self, id_: str, room: FreedRoom, uids: Collection[str], *, evicted: bool) -> None:
+        """Record that pods of a workload have a place. ``evicted``: others were evicted for it since it had none."""
+        eviction = self.evictions.get(id_)
+        if evicted:
+            eviction = self.evictions[id_] = _Eviction(room.namespace)
+        elif eviction is None:
+            return
+        total = room.total
+        eviction.is_enough = all(2 * total[column] >= amount for column, amount in eviction.wanted.items())
+        eviction.room, eviction.unbound, eviction.seats = room, set(uids), len(uids)
+
+    def room(self, id_: str) -> FreedRoom | None:
+        """Return the place of a workload for which pods were evicted, unless a failure counted or half is bound."""
+        eviction = self.evictions.get(id_)
+        return None if eviction is None or eviction.is_settled or eviction.mostly_bound else eviction.room
 
     def bound(self, id_: str, uid: str) -> None:
         """Record that a pod of a workload is bound."""
-        unbound = self._unbound.get(id_)
-        if unbound is not None:
-            unbound.pods.discard(uid)
-            if unbound.counted and unbound.mostly_bound:
-                unbound.counted = False
-                self._pauses.forgive(unbound.namespace)
-            if not unbound.pods:
-                del self._unbound[id_]
+        eviction = self.evictions.get(id_)
+        if eviction is None or uid not in eviction.unbound:
+            return
+        eviction.unbound.discard(uid)
+        if eviction.mostly_bound and eviction.failure is not None:
+            pauses, failure = eviction.failure
+            pauses.forgive(failure)
+            self.forgiven[eviction.namespace] = None
+            eviction.failure = None
+        if not eviction.unbound:
+            del self.evictions[id_]
 
-    def lost(self, id_: str, now: float) -> None:
-        """Record that a workload with a place was deleted, or can't be bound: in vain unless half of it is bound."""
-        self.lost_pods.pop(id_, None)
-        unbound = self._unbound.pop(id_, None)
-        if unbound is not None and not (unbound.mostly_bound or unbound.refused):
-            self.in_vain(unbound.namespace, now)
+    # ------------------------------------------------------------ failures
+
+    def undone(self, id_: str, taken: TakenBy, now: float) -> None:
+        """Record that a workload has no place any more, or only for some of its pods, and who has the room."""
+        eviction = self.evictions.get(id_)
+        if eviction is None or eviction.is_settled or eviction.mostly_bound:
+            return
+        if taken is TakenBy.OTHERS:
+            del self.evictions[id_]
+        else:
+            self._fail(eviction, taken, now)
 
     def refused(self, id_: str, now: float) -> bool:
         """Record that the API server refused to bind a pod of a workload with a place.
 
-        The evictions count as in vain until half of it is bound. Return whether it is the first refusal of that place.
+        Return whether it is the first failure after these evictions.
         """
-        unbound = self._unbound.get(id_)
-        if unbound is None or unbound.mostly_bound or unbound.refused:
+        eviction = self.evictions.get(id_)
+        if eviction is None or eviction.is_settled or eviction.mostly_bound:
             return False
-        unbound.refused, unbound.counted = True, self._pauses.failed(unbound.namespace, now)
+        self._fail(eviction, TakenBy.NOBODY, now)
         return True
 
-    def lose_pod(self, id_: str, namespace: str, amounts: Mapping[int, int], now: float) -> None:
-        """Record that a workload lost a pod for which others were evicted: that was in vain unless it is placed.
+    def lose_room(self, id_: str, room: FreedRoom, taken: TakenBy, now: float) -> None:
+        """Record that a workload lost a pod for which others were evicted, or has not used its room in time.
 
-        ``amounts``: of the room for all its pods, by resource column.
+        That counts until half of it is bound, in a place of at least half the ``room``.
         """
-        if self._pauses.failed(namespace, now):
-            self.lost_pods[id_] = _LostPod(namespace, amounts)
+        if taken is not TakenBy.OTHERS:
+            eviction = self.evictions[id_] = _Eviction(room.namespace, room.total)
+            self._fail(eviction, taken, now)
 
-    def forgive(self, id_: str, amounts: Mapping[int, int]) -> None:
-        """Record that a workload is placed: if it had lost a pod, another took the room of that pod.
+    def deleted(self, id_: str, now: float) -> None:
+        """Record that a workload was deleted: in vain unless half of it is bound."""
+        eviction = self.evictions.pop(id_, None)
+        if eviction is not None and not (eviction.is_settled or eviction.mostly_bound):
+            self.in_vain(eviction.namespace, TakenBy.NOBODY, now)
 
-        ``amounts``: of its place. It counts only if that is at least half of the room for which others were evicted.
-        """
-        lost = self.lost_pods.pop(id_, None)
-        if lost is not None and all(2 * amounts.get(column, 0) >= amount for column, amount in lost.amounts.items()):
-            self._pauses.forgive(lost.namespace)
+    def in_vain(self, namespace: str, taken: TakenBy, now: float) -> None:
+        """Record that pods were evicted for a workload of a namespace that got no place, and who has the room."""
+        if taken is not TakenBy.OTHERS:
+            self._pauses_for(taken).failed(namespace, now)
 
-    def in_vain(self, namespace: str, now: float) -> None:
-        """Record that pods were evicted in vain for a workload of a namespace."""
-        self._pauses.failed(namespace, now)
+    def _fail(self, eviction: _Eviction, taken: TakenBy, now: float) -> None:
+        pauses = self._pauses_for(taken)
+        failure = pauses.failed(eviction.namespace, now)
+        eviction.failure = (pauses, failure) if failure is not None else None
+        eviction.is_settled = True
+
+    def _pauses_for(self, taken: TakenBy) -> NamespacePauses:
+        return self._pauses if taken is TakenBy.NOBODY else self._shared_pauses
+
+    # ------------------------------------------------------------ pauses
 
     def is_doubted(self, namespace: str, now: float) -> bool:
         """Return whether evictions for a namespace were in vain more than once lately."""
-        return self._pauses.has_failed_twice(namespace, now)
+        return any(pauses.has_failed_twice(namespace, now) for pauses in (self._pauses, self._shared_pauses))
 
     def unbound(self, namespace: str) -> Iterable[str]:
-        """Return the workloads of a namespace that got a place for which pods were evicted, until they are bound."""
-        return (id_ for id_, unbound in self._unbound.items() if unbound.namespace == namespace)
+        """Return the workloads of a namespace for which pods were evicted, until they are bound."""
+        return (id_ for id_, eviction in self.evictions.items() if eviction.namespace == namespace)
 
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""
-        return self._pauses.until(namespace)
+        return max(self._pauses.until(namespace), self._shared_pauses.until(namespace))
+
+    def next_turn(self, namespace: str, now: float) -> float:
+        """Return when a workload comes again that awaits another one of its namespace, in seconds."""
+        self._turns = {name: at for name, at in self._turns.items() if at > now or name == namespace}
+        spacing = max(1, len(self._turns)) / MAX_TURNS_PER_SECOND
+        self._turns[namespace] = max(now + TURN_SECONDS, self._turns.get(namespace, 0.0) + spacing)
+        return self._turns[namespace]

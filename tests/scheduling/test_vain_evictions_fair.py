@@ -1,0 +1,248 @@
+"""Evictions in vain: what takes a failure back, what is no failure, and who pays for the pods of others."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.affinity_pods import HOSTNAME, pod_anti_affinity
+from tests.scheduling.driver import Driver, fabric_driver, gang
+from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
+from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy
+from topo_scheduler.scheduling.preemption.vain_evictions import LONGEST_SHARED_PAUSE_SECONDS
+
+NODES = [f"s1-l1-{number}" for number in range(1, 5)]
+
+
+def of(namespace: str, pods: list[Pod]) -> list[Pod]:
+    for pod in with_priority(pods, 10):
+        pod.metadata.namespace = namespace
+    return pods
+
+
+def refill(d: Driver, number: int) -> None:
+    """Pods of other tenants come to all nodes that are empty."""
+    taken = {pod.spec.node_name for pod in d.pods.values()}
+    for node in NODES:
+        if node not in taken:
+            run_pod(d, f"low-{number}-{node}", node)
+
+
+def victims(d: Driver) -> list[Pod]:
+    return [pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()]
+
+
+def evict_in_vain(d: Driver, name: str) -> int:
+    pods = of("hostile", [make_pod(f"{name}-{n}", gpus=8) for n in range(4)])
+    d.forget()
+    d.apply(*pods)
+    d.step(0.5)
+    evicted = victims(d)
+    d.delete(*pods)
+    d.evict(*evicted)
+    d.step(0.5)
+    return len(evicted)
+
+
+def redeem(d: Driver, name: str) -> None:
+    """A gang loses a pod, gets another one, and is bound."""
+    pods = of("hostile", gang(2, name=name))
+    d.forget()
+    d.apply(*pods)
+    d.step(0.5)
+    evicted = victims(d)
+    d.delete(pods[0])
+    again = of("hostile", gang(2, name=name))[:1]
+    again[0].metadata.name = again[0].metadata.uid = f"{name}-again"
+    d.apply(*again)
+    d.evict(*evicted)
+    for _ in range(2):
+        d.settle(1)
+    d.delete(pods[1], *again)
+    d.step(0.5)
+
+
+def evictions_in_five_minutes(*, redeems: bool) -> int:
+    d, evictions, number = fabric_driver({"s1/l1": 4}), 0, 0
+    while d.now < 300:
+        number += 1
+        refill(d, number)
+        evictions += evict_in_vain(d, f"vain-{number}")
+        refill(d, -number)
+        if redeems:
+            redeem(d, f"good-{number}")
+        d.step(1)
+    return evictions
+
+
+def test_a_failure_that_is_taken_back_takes_no_other_with_it() -> None:
+    assert 4 < evictions_in_five_minutes(redeems=True) <= evictions_in_five_minutes(redeems=False) + 4
+
+
+@pytest.mark.unrecorded
+def test_places_that_small_pods_of_the_namespace_spoil_again_are_in_vain() -> None:
+    """They come while the binds wait for volumes, so that these are withdrawn, and no bind is ever refused."""
+    d = StorageDriver(zoned("a"))
+    d.engine.budgets_known()
+    low, evictions = run_pod(d, "low-0", "n1"), 0
+    for number in range(20):
+        d.tell(claim(f"c{number}", DELAYED))
+        pod = using(f"c{number}", name=f"a{number}", gpus=8)
+        pod.spec.priority, pod.metadata.labels["app"] = 10, "web"
+        d.apply(pod)
+        d.step(1)
+        if low.metadata.name in d.preempted():
+            evictions += 1
+            d.evict(low)
+            d.step(0.2)
+            tiny = make_pod(f"tiny-{number}", cpu="1m", node="n1", phase="Running", scheduler="other", priority=10)
+            tiny.spec.affinity = pod_anti_affinity(HOSTNAME)
+            d.apply(tiny)
+            d.carry_out(pod)
+            d.provision()
+            d.step(0.2)
+            assert all(d.refused(uid) for uid in list(d.flight)), "the bind is withdrawn"
+            d.step(0.2)
+            d.delete(tiny)
+            low = run_pod(d, f"low-{evictions}", "n1")
+        d.step(2)
+        d.delete(pod)
+    assert 2 <= evictions <= 4, "in a minute: after 0, 0, 10 and 30 seconds"
+
+
+@pytest.mark.unrecorded
+def test_a_place_that_a_workload_of_higher_priority_needs_is_no_failure() -> None:
+    d = StorageDriver(zoned("a"))
+    d.engine.budgets_known()
+    for number in range(4):
+        low = run_pod(d, f"low-{number}", "n1")
+        d.tell(claim(f"c{number}", DELAYED))
+        pod = using(f"c{number}", name=f"a{number}", gpus=8)
+        pod.spec.priority = 10
+        d.apply(pod)
+        d.step(1)
+        d.evict(low)
+        d.step(1)
+        urgent = urgent_pod(f"urgent-{number}", priority=20)
+        urgent.metadata.namespace = "other"
+        d.apply(urgent)
+        for _ in range(3):
+            d.step(1)
+        assert [bind.pod.uid for bind in d.flight.values()] == [urgent.metadata.uid]
+        d.flight.clear()
+        d.delete(pod, urgent)
+        d.step(1)
+    assert not d.engine.preempting.vain_evictions.until("default")
+
+
+def another_scheduler_takes_it(d: Driver, pods: list[Pod]) -> None:
+    for number, node in enumerate(NODES):
+        run_pod(d, f"quick-{d.now}-{number}", node, priority=100)
+    for uid in list(d.flight):
+        d.answer(uid, BindOutcome.WITHDRAWN, "another scheduler took its GPUs at the same moment")
+    d.delete(*pods)
+
+
+def they_end_before_their_bind_is_seen(d: Driver, pods: list[Pod]) -> None:
+    """The watch reports both at once, and the answers to the binds come too late."""
+    for bind in list(d.flight.values()):
+        pod = d.pods[bind.pod.uid]
+        pod.spec.node_name = bind.node
+        ended = make_pod(pod.metadata.name, namespace="honest", gpus=8, node=bind.node, priority=10, phase="Succeeded")
+        ended.metadata.uid = pod.metadata.uid
+        d.engine.pods_applied([pod, ended], d.now)
+    d.flight.clear()
+
+
+def their_node_is_deleted(d: Driver, pods: list[Pod]) -> None:
+    for node in NODES:
+        d.drop_node(node)
+    for uid in list(d.flight):
+        d.answer(uid, BindOutcome.WITHDRAWN, "its node was deleted")
+    d.delete(*pods)
+    d.nodes(*(make_node(node, "s1/l1") for node in NODES))
+
+
+@pytest.mark.unrecorded
+@pytest.mark.parametrize(
+    "scene", [another_scheduler_takes_it, they_end_before_their_bind_is_seen, their_node_is_deleted]
+)
+def test_what_happens_to_a_place_without_its_namespace_is_no_failure(
+    scene: Callable[[Driver, list[Pod]], None],
+) -> None:
+    d = fabric_driver({"s1/l1": 4})
+    for number in range(4):
+        refill(d, number)
+        pods = of("honest", [make_pod(f"p{number}-{n}", gpus=8) for n in range(4)])
+        d.forget()
+        d.apply(*pods)
+        d.step(1)
+        evicted = victims(d)
+        assert len(evicted) == 4
+        d.evict(*evicted)
+        d.step(1)
+        assert len(d.flight) == 4
+        scene(d, pods)
+        d.step(1)
+        d.delete(*d.pods.values())
+        d.step(1)
+    assert not d.engine.preempting.vain_evictions.until("honest")
+
+
+def test_crumbs_that_another_namespace_takes_keep_the_others_of_a_namespace_waiting_for_a_minute_at_most() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    refill(d, 0)
+    pods = of("honest", gang(4))
+    d.apply(*pods)
+    longest = 0.0
+    for second in range(600):
+        d.step(1)
+        if evicted := victims(d):
+            d.forget()
+            d.evict(*evicted, vanish=False)
+            crumb = run_pod(d, f"crumb-{second}", evicted[-1].spec.node_name, gpus=1)
+            crumb.metadata.namespace = "attacker"
+            d.apply(crumb)
+            d.delete(*evicted)
+        longest = max(longest, d.engine.preempting.vain_evictions.until("honest") - d.now)
+    assert d.where(*pods) == {}
+    assert 0 < longest <= LONGEST_SHARED_PAUSE_SECONDS
+
+
+def test_workloads_that_wait_for_a_pause_search_once_it_is_taken_back() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    vain_evictions = d.engine.preempting.vain_evictions
+    refill(d, 0)
+    for _ in range(2):
+        d.step(1)
+        vain_evictions.in_vain("honest", TakenBy.NOBODY, d.now)
+    d.step(15)
+    pods = of("honest", gang(2))
+    d.apply(*pods)
+    d.step(1)
+    evicted = victims(d)
+    d.delete(pods[0])
+    assert vain_evictions.until("honest") > d.now + 10
+    again, waiting = of("honest", gang(1, name="g")), of("honest", [make_pod("waits", gpus=8)])
+    again[0].metadata.name = again[0].metadata.uid = "again"
+    for pod in again:
+        pod.metadata.annotations = dict(pods[1].metadata.annotations)
+    d.apply(*again, *waiting)
+    d.step(1)
+    d.forget()
+    d.evict(*evicted)
+    for _ in range(3):
+        d.settle(1)
+    assert len(d.where(pods[1], *again)) == 2
+    assert len(d.preempted()) == 1, "for the pod that waited"
+
+
+def test_workloads_that_await_another_are_spaced_by_namespace() -> None:
+    d = fabric_driver({"s1/l1": 1})
+    vain_evictions = d.engine.preempting.vain_evictions
+    crowd = [vain_evictions.next_turn("crowded", d.now) for _ in range(5_000)]
+    assert crowd[-1] - d.now >= 100
+    assert vain_evictions.next_turn("quiet", d.now) == d.now + 5
