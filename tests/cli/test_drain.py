@@ -320,6 +320,36 @@ def test_pods_bound_until_the_node_is_cordoned_are_moved_too(served: Served) -> 
     assert _moving(served) == {"a-0", "b-0"}
 
 
+def test_a_node_deleted_until_it_is_cordoned_is_skipped(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    _pod(served, "b-0", "node-8", "b")
+
+    def deleted(info: RequestInfo) -> bool:
+        if info.name == "node-7":
+            served.server.store.delete("nodes", "node-7")
+        return False
+
+    served.server.faults.add(Delay(0.0), verb="patch", resource="nodes", where=deleted)
+    done = run("drain", "leaf-3", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0, done.output
+    assert "node node-7 was deleted meanwhile: the drain continues without it" in done.output
+    assert "1 node cordoned, 1 Migration created" in done.output
+    assert _cordoned(served, "node-8") and _moving(served) == {"b-0"}
+
+
+@pytest.mark.parametrize("code", [403, 404])
+def test_a_node_that_can_not_be_cordoned_ends_the_drain_with_what_was_done(served: Served, code: int) -> None:
+    """An admission webhook may answer 404."""
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    served.server.faults.add(Refuse(code), verb="patch", resource="nodes", where=lambda info: info.name == "node-8")
+    done = run("drain", "leaf-3", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 1
+    assert "1 of 2 nodes cordoned, no Migration created" in done.output and f"{code} " in done.output
+    assert _cordoned(served, "node-7") and not _moving(served)
+
+
 def test_waiting_moves_pods_whose_binding_was_on_its_way(served: Served) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Served, run
-from topo_scheduler.simulation.apiserver.faults import Refuse
+from topo_scheduler.cli.live_config import LISTED_DEPLOYMENTS
+from topo_scheduler.simulation.apiserver.faults import Disconnect, Refuse
 from topo_scheduler.simulation.demo import until
 
 LEVELS = """
@@ -31,7 +32,9 @@ def _levels(served: Served, *arguments: str) -> tuple[list[str], str]:
     return [gang["level"] for gang in json.loads(answer.stdout)["largestGangs"]], answer.stderr
 
 
-def _deploy(served: Served, config_map: str, *args: str, name: str = "topology-scheduler") -> None:
+def _deploy(
+    served: Served, config_map: str, *args: str, name: str = "topology-scheduler", namespace: str = "kube-system"
+) -> None:
     labels = {"app": "topology-scheduler"}
     container = {
         "name": "main",
@@ -52,9 +55,14 @@ def _deploy(served: Served, config_map: str, *args: str, name: str = "topology-s
         },
     }
     store = served.server.store
-    if served.call(lambda: store.find("namespaces", "gpu-system")) is None:
-        served.call(lambda: store.create("namespaces", {"metadata": {"name": "gpu-system"}}))
-    served.call(lambda: store.create("deployments.apps", body, "gpu-system"))
+    if served.call(lambda: store.find("namespaces", namespace)) is None:
+        served.call(lambda: store.create("namespaces", {"metadata": {"name": namespace}}))
+    served.call(lambda: store.create("deployments.apps", body, namespace))
+
+
+def _without_config_map(served: Served) -> None:
+    """Install nothing in the namespace of the manifests."""
+    served.call(lambda: served.server.store.delete("configmaps", "topology-scheduler-config", "kube-system"))
 
 
 def test_the_config_map_of_the_manifests_is_read(served: Served) -> None:
@@ -64,7 +72,7 @@ def test_the_config_map_of_the_manifests_is_read(served: Served) -> None:
 
 def test_the_config_map_that_the_deployment_mounts_is_read_and_its_flags_hold(served: Served) -> None:
     _deploy(served, "config-7f9c", "--scheduler-name", "gpus")
-    served.configure(LEVELS.format(name="other"), "config-7f9c", "gpu-system")
+    served.configure(LEVELS.format(name="other"), "config-7f9c")
     levels, warned = _levels(served)
     assert "row" in levels and not warned
     served.create_pod("waits", schedulerName="gpus", gpus=64)
@@ -77,9 +85,52 @@ def test_one_of_several_schedulers_must_be_chosen(served: Served) -> None:
     _deploy(served, "two", name="second")
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 2
-    assert "Deployment gpu-system/second mounts gpu-system/two" in answer.output and "--config-map" in answer.output
+    assert "Deployment kube-system/second mounts kube-system/two" in answer.output and "--config-map" in answer.output
     served.configure(LEVELS.format(name="x"))
     assert "row" in _levels(served, "--config-map", "kube-system/topology-scheduler-config")[0]
+
+
+def test_deployments_of_users_change_nothing_for_a_scheduler_in_the_namespace_of_the_manifests(served: Served) -> None:
+    served.configure(LEVELS.format(name="gpus"))
+    _deploy(served, "mine", namespace="tenant-a")
+    served.configure("schedulername: no", "mine", "tenant-a")
+    _deploy(served, "other", namespace="tenant-b")
+    levels, warned = _levels(served)
+    assert "row" in levels, "the ConfigMap of a Deployment with other labels"
+    assert "warning: ConfigMap kube-system/topology-scheduler-config is read, not the configuration of" in warned
+    assert "Deployment tenant-a/topology-scheduler, Deployment tenant-b/topology-scheduler" in warned
+    _deploy(served, "config-7f9c")
+    served.configure(LEVELS.format(name="gpus").replace("row", "aisle"), "config-7f9c")
+    levels, warned = _levels(served)
+    assert "aisle" in levels and not warned, "the ConfigMap that the Deployment mounts"
+    lists = [entry for entry in served.server.requests if entry.resource == "deployments" and entry.verb == "list"]
+    assert lists[-1].namespace == "kube-system", "other namespaces are not read"
+
+
+def test_a_list_of_deployments_of_users_that_fails_changes_nothing(served: Served) -> None:
+    served.configure(LEVELS.format(name="gpus"))
+    served.server.faults.add(Disconnect(), verb="list", where=lambda info: info.path.endswith("v1/deployments"))
+    assert "row" in _levels(served)[0]
+
+
+def test_a_scheduler_in_another_namespace_is_found_and_named(served: Served) -> None:
+    _without_config_map(served)
+    _deploy(served, "config", namespace="gpu-system")
+    served.configure(LEVELS.format(name="gpus"), "config", "gpu-system")
+    levels, warned = _levels(served)
+    assert "row" in levels
+    assert "the configuration of Deployment gpu-system/topology-scheduler is read, in namespace gpu-system" in warned
+
+
+def test_one_of_several_schedulers_in_other_namespaces_must_be_chosen(served: Served) -> None:
+    """Users can label any number of Deployments, of which only the first are listed."""
+    _without_config_map(served)
+    for number in range(LISTED_DEPLOYMENTS):
+        _deploy(served, "config", name=f"a{number}", namespace="a")
+    served.configure(LEVELS.format(name="gpus"), "config", "a")
+    answer = run("topology", "--kubeconfig", served.kubeconfig)
+    assert answer.exit_code == 2 and "several schedulers run here: Deployment a/a0 mounts a/config" in answer.output
+    assert "row" in _levels(served, "--config-map", "a/config")[0]
 
 
 @pytest.mark.parametrize("command", [("topology",), ("explain", "absent"), ("drain", "node-7", "--dry-run")])

@@ -186,7 +186,10 @@ def test_a_server_that_is_away(served: Served) -> None:
     served.wait(served.server.go_away)
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 1
-    assert answer.output.startswith("Error: GET /apis/apps/v1/deployments") and served.server.url in answer.output
+    assert (
+        answer.output.startswith("Error: GET /apis/apps/v1/namespaces/kube-system/deployments")
+        and served.server.url in answer.output
+    )
 
 
 def test_a_context_that_is_not_there(served: Served) -> None:
@@ -302,7 +305,7 @@ def test_watch_of_a_server_that_is_away(served: Served) -> None:
     served.wait(served.server.go_away)
     answer = run("topology", "--kubeconfig", served.kubeconfig, "--watch")
     assert answer.exit_code == 1
-    assert answer.output.startswith("Error: GET /apis/apps/v1/deployments")
+    assert answer.output.startswith("Error: GET /apis/apps/v1/namespaces/kube-system/deployments")
 
 
 def test_the_largest_gangs_are_readable_in_eighty_columns(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

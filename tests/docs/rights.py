@@ -22,7 +22,7 @@ kubectl auth can-i list nodes
 | `explain` of a bound pod | `get` the pod; for a gang, or by the name of a workload, `list` pods in its namespace | `list` events in its namespace; for pods with claims, `list` resourceclaims in its namespace |
 | `explain` of a pending pod | the same, and `list` nodes and pods | `get` the owners of pending pods; `list` namespaces, PodGroups, and, if recovery is on, migrations.topology.scheduler; for pods with claims, the storage rules of the example below; for pods that request extended resources, deviceclasses, and resourceslices and resourceclaims if a class backs the resource; NodeResourceTopologies, if they are served |
 | `drain --dry-run` | `list` nodes and pods | `get` the Lease of the scheduler |
-| `drain` | the same, `patch` nodes, `list` and `create` migrations.topology.scheduler; with `--wait` also `get` these | `get` the Lease of the scheduler |
+| `drain` | the same, `patch` nodes, `list` and `create` migrations.topology.scheduler; with `--wait` also `get` these | `get` the Lease of the scheduler; `get` nodes, to skip those that were deleted meanwhile |
 | `check-config --live` | `list` nodes | |
 | `simulate --cluster live` | `list` nodes and pods | `list` all other objects that influence placements |
 

@@ -140,7 +140,7 @@ async def _drain(
         refused = bool(problem) and not live.assumed and not dry_run
         if not dry_run and not refused:
             ended_phases = await _ended_phases(client)
-            await _cordon(client, nodes)
+            nodes = await _cordon(client, nodes)
             # Until the nodes are cordoned the scheduler binds pods there, and an answer may take seconds.
             plan = plan_drain((await list_cluster(client)).pods, nodes, target, scheduler.scheduler_name)
             problem = _recovery_problem(live) if plan.migrations else ""
@@ -331,21 +331,54 @@ async def _warn_of_failure(client: "Client") -> None:
         say(f"warning: Migrations can't be listed: {error}", err=True)
 
 
-async def _cordon(client: "Client", nodes: Sequence[str]) -> None:
+async def _cordon(client: "Client", nodes: Sequence[str]) -> list[str]:
+    """Cordon nodes; return them without those that were deleted meanwhile.
+
+    Raises:
+        KubeError: a node could not be cordoned. No further ones are then tried.
+    """
     from topo_scheduler.kube.connection.client import MERGE_PATCH
+    from topo_scheduler.kube.connection.errors import KubeError, NotFound
     from topo_scheduler.kube.connection.fence import UNFENCED
     from topo_scheduler.kube.connection.resources import NODES
 
     client = client.fenced(UNFENCED)
     body = json.dumps({"spec": {"unschedulable": True}}).encode()
     free = asyncio.Semaphore(CORDONS_AT_ONCE)
+    cordoned, failures = set[str](), list[KubeError]()
 
     async def cordon(node: str) -> None:
         async with free:
+            if failures:
+                return
             path = NODES.path("", node)
-            await client.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS)
+            try:
+                await client.request("PATCH", path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS)
+            except KubeError as error:
+                if isinstance(error, NotFound) and await _is_deleted(client, node):
+                    say(f"node {node} was deleted meanwhile: the drain continues without it", err=True)
+                else:
+                    failures.append(error)
+            else:
+                cordoned.add(node)
 
     await asyncio.gather(*map(cordon, nodes))
+    if failures:
+        say(f"{len(cordoned)} of {counted(len(nodes), 'node')} cordoned, no Migration created", err=True)
+        raise failures[0]
+    return [node for node in nodes if node in cordoned]
+
+
+async def _is_deleted(client: "Client", node: str) -> bool:
+    """Return whether a node does not exist: its 404 on a write may come from an admission webhook."""
+    from topo_scheduler.kube.connection.errors import KubeError, is_missing
+    from topo_scheduler.kube.connection.resources import NODES
+
+    try:
+        await client.request("GET", NODES.path("", node), timeout=TIMEOUT_SECONDS)
+    except KubeError as error:
+        return is_missing(error, node)
+    return False
 
 
 async def _create(

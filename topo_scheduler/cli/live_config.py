@@ -1,27 +1,36 @@
 """The configuration of a cluster's scheduler, read from the ConfigMap that its Deployment mounts.
 
+Any user can label a Deployment in a namespace of their own. So what `NAMESPACE` holds comes first: a Deployment, then
+the ConfigMap of the manifests. Deployments elsewhere count only if both are missing.
+
 Importing the configuration models takes 0.2 s, so they are imported only once the ConfigMap is known.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from topo_scheduler.api.text import few_of
 from topo_scheduler.cli.common import USAGE, CommandFailure, say
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import ApiError, NotFound
+from topo_scheduler.kube.connection.errors import ApiError, KubeError, NotFound
 from topo_scheduler.kube.connection.resources import segment
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
 
-CONFIG_MAP: Final = ("kube-system", "topology-scheduler-config")
+NAMESPACE: Final = "kube-system"
+"""Namespace of the manifests, in which only administrators create objects."""
+CONFIG_MAP: Final = (NAMESPACE, "topology-scheduler-config")
 """Namespace and name in the manifests."""
 SELECTOR: Final = "app=topology-scheduler"
 """Label of the Deployment in the manifests."""
+LISTED_DEPLOYMENTS: Final = 64
+"""Maximum Deployments that are read: users may label any number."""
 TIMEOUT_SECONDS: Final = 10.0
 KEPT: Final = "a scheduler that runs keeps the configuration that it had: --config FILE names that"
 """What follows from a configuration that is refused."""
@@ -42,6 +51,7 @@ class LiveConfiguration:
 class _Mounted:
     """Configuration of a Deployment: the ConfigMap behind ``--config``, if any, and the flags that override it."""
 
+    namespace: str
     deployment: str
     config_map: tuple[str, str] | None
     scheduler_name: str | None
@@ -59,12 +69,13 @@ async def live_configuration(
         scheduler_name: replaces the name in the configuration.
 
     Raises:
-        CommandFailure: the named source can't be read, or its configuration is invalid.
+        CommandFailure: the named source can't be read, its configuration is invalid, or several Deployments may be the
+            scheduler's.
         KubeError: no answer from the API server.
     """
     if config_path is not None and config_map:
         raise CommandFailure("--config and --config-map exclude each other; give one of them", USAGE)
-    mounted = None if config_path or config_map else await _deployed(client)
+    mounted = None if config_path or config_map else _only(await _deployed(client, NAMESPACE))
     from topo_scheduler.api.config import ConfigError
 
     try:
@@ -88,7 +99,6 @@ def _named(live: LiveConfiguration, scheduler_name: str | None) -> LiveConfigura
 async def _read(
     client: Client, config_path: Path | None, config_map: str | None, mounted: _Mounted | None
 ) -> LiveConfiguration:
-    from topo_scheduler.api.config import Configuration
     from topo_scheduler.runtime.config_files import read_configuration
 
     if config_path is not None:
@@ -105,23 +115,60 @@ async def _read(
             return await _from_map(client, namespace, name)
         except ApiError as error:
             raise CommandFailure(f"ConfigMap {config_map} can't be read: {error.message}") from error
-    if mounted is not None and mounted.config_map is None:
-        return _named(
-            LiveConfiguration(Configuration(), f"{mounted.deployment}, which mounts no ConfigMap"),
-            mounted.scheduler_name,
-        )
-    namespace, name = mounted.config_map if mounted is not None and mounted.config_map else CONFIG_MAP
+    return await (_by_default(client) if mounted is None else _from_deployment(client, mounted))
+
+
+async def _by_default(client: Client) -> LiveConfiguration:
+    """Return the configuration of a scheduler that has no Deployment in `NAMESPACE`."""
     try:
-        live = await _from_map(client, namespace, name)
-    except ApiError as error:
-        problem = "does not exist" if isinstance(error, NotFound) else f"can't be read ({error.message})"
+        live = await _from_map(client, *CONFIG_MAP)
+    except NotFound as error:
+        mounted = _only(await _deployed(client))
+        if mounted is None:
+            return _assumed(CONFIG_MAP, error)
         say(
-            f"warning: ConfigMap {namespace}/{name} {problem}: defaults are assumed;"
-            " --config-map NAMESPACE/NAME or --config FILE names the scheduler's own",
+            f"warning: namespace {NAMESPACE} has neither a Deployment with the label {SELECTOR} nor the ConfigMap"
+            f" {CONFIG_MAP[1]}: the configuration of {mounted.deployment} is read, in namespace {mounted.namespace};"
+            " --config-map NAMESPACE/NAME or --config FILE names another",
             err=True,
         )
-        return LiveConfiguration(Configuration(), "defaults", assumed=True)
-    return _named(live, mounted.scheduler_name if mounted is not None else None)
+        return await _from_deployment(client, mounted)
+    except ApiError as error:
+        return _assumed(CONFIG_MAP, error)
+    with suppress(KubeError):  # users decide how long the answer is
+        if elsewhere := await _deployed(client):
+            names = few_of([deployment.deployment for deployment in elsewhere])
+            say(
+                f"warning: {live.origin} is read, not the configuration of {names}: namespace {NAMESPACE} comes first;"
+                " --config-map NAMESPACE/NAME names another",
+                err=True,
+            )
+    return live
+
+
+async def _from_deployment(client: Client, mounted: _Mounted) -> LiveConfiguration:
+    from topo_scheduler.api.config import Configuration
+
+    if mounted.config_map is None:
+        live = LiveConfiguration(Configuration(), f"{mounted.deployment}, which mounts no ConfigMap")
+    else:
+        try:
+            live = await _from_map(client, *mounted.config_map)
+        except ApiError as error:
+            return _assumed(mounted.config_map, error)
+    return _named(live, mounted.scheduler_name)
+
+
+def _assumed(config_map: tuple[str, str], error: ApiError) -> LiveConfiguration:
+    from topo_scheduler.api.config import Configuration
+
+    problem = "does not exist" if isinstance(error, NotFound) else f"can't be read ({error.message})"
+    say(
+        f"warning: ConfigMap {'/'.join(config_map)} {problem}: defaults are assumed;"
+        " --config-map NAMESPACE/NAME or --config FILE names the scheduler's own",
+        err=True,
+    )
+    return LiveConfiguration(Configuration(), "defaults", assumed=True)
 
 
 def _path(namespace: str, name: str) -> str:
@@ -147,19 +194,30 @@ async def _from_map(client: Client, namespace: str, name: str) -> LiveConfigurat
         raise ConfigError(f"{error}; {KEPT}") from error
 
 
-async def _deployed(client: Client) -> _Mounted | None:
-    """Return the configuration source of the scheduler's Deployment; None without one, or without permission to list.
+async def _deployed(client: Client, namespace: str = "") -> list[_Mounted]:
+    """Return the configuration sources of Deployments with the scheduler's label; none without permission to list.
+
+    Args:
+        client: connection to the cluster.
+        namespace: their namespace; by default all.
+    """
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments" if namespace else "/apis/apps/v1/deployments"
+    query = {"labelSelector": SELECTOR, "limit": str(LISTED_DEPLOYMENTS)}
+    try:
+        answer = await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS)
+    except ApiError:
+        return []
+    return [_mounted(deployment) for deployment in decode(_object, answer)["items"]]
+
+
+def _only(mounted: Sequence[_Mounted]) -> _Mounted | None:
+    """Return the configuration source that Deployments share; None without Deployments.
 
     Raises:
-        CommandFailure: several Deployments mount different ConfigMaps.
+        CommandFailure: they mount different ConfigMaps, are of different namespaces, or may not be all.
     """
-    query = {"labelSelector": SELECTOR}
-    try:
-        answer = await client.request("GET", "/apis/apps/v1/deployments", query=query, timeout=TIMEOUT_SECONDS)
-    except ApiError:
-        return None
-    mounted = [_mounted(deployment) for deployment in decode(_object, answer)["items"]]
-    if len({deployment.config_map for deployment in mounted}) > 1:
+    sources = {(deployment.namespace, deployment.config_map) for deployment in mounted}
+    if len(sources) > 1 or len(mounted) >= LISTED_DEPLOYMENTS:
         names = ", ".join(
             f"{deployment.deployment} mounts {'/'.join(deployment.config_map) if deployment.config_map else 'none'}"
             for deployment in mounted[:4]
@@ -188,8 +246,8 @@ def _mounted(deployment: dict[str, Any]) -> _Mounted:
         ]
         mount = max(matching_mounts, key=lambda mount: len(mount["mountPath"]), default=None)
         name = maps.get(mount["name"]) if mount is not None else None
-        return _Mounted(described, (namespace, name) if name else None, scheduler_name)
-    return _Mounted(described, None, next(filter(None, scheduler_names), None))
+        return _Mounted(namespace, described, (namespace, name) if name else None, scheduler_name)
+    return _Mounted(namespace, described, None, next(filter(None, scheduler_names), None))
 
 
 def _flag(arguments: Sequence[str], name: str) -> str | None:
