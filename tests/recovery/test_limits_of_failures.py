@@ -64,6 +64,47 @@ def test_migrations_that_never_end_leave_an_equal_share_to_those_of_other_namesp
     assert hostile.count(Phase.EVICTING) == 4
 
 
+def test_migrations_off_a_failed_node_that_a_budget_keeps_delay_no_other_namespace() -> None:
+    limits = RecoveryLimits(at_once=4, per_namespace=2)
+    world = World(RecoverySpec(enabled=True, limits=limits), {"s1/l1": 3, "s1/l2": 3})
+    for number in range(6):
+        world.put(f"h{number}", "s1-l1-1", 0, namespace=f"hostile-{number % 2}")
+        world.blocked.add(f"h{number}")
+    for number in range(3):
+        world.put(f"p{number}", "s1-l1-2", 1)
+    world.put("alone", "s1-l1-2", 1, namespace="other")
+    world.fail("s1-l1-1")
+    world.kubelets_dead.clear()
+    world.run(20)
+    assert world.phases().count(Phase.EVICTING) == limits.at_once
+    world.fail("s1-l1-2")
+    world.kubelets_dead.clear()
+    world.run(20)
+    phases: dict[str, list[Phase | None]] = {"hostile": [], "others": []}
+    for migration in world.migrations.values():
+        kind = "hostile" if migration.metadata.namespace.startswith("hostile") else "others"
+        phases[kind].append(migration.phase)
+    assert phases["others"] == [Phase.DONE] * 4, "one after the other in each namespace"
+    assert phases["hostile"].count(Phase.EVICTING) == limits.at_once, "they begin no more"
+
+
+def test_a_namespace_begins_more_than_an_equal_share_while_the_limit_is_not_used_up() -> None:
+    """Mass failures of few tenants heal as fast as `limits.perNamespace` allows."""
+    limits, settings = MigrationLimits(), RecoveryLimits(at_once=6, per_namespace=4)
+
+    def begins(namespace: str, name: str) -> bool:
+        migration = Migration(metadata=ObjectMeta(namespace=namespace, name=name))
+        if limits.lacking(migration, settings, 1000.0):
+            return False
+        limits.begin(migration, 1000.0)
+        return True
+
+    assert [begins("a", f"a{number}") for number in range(5)] == [True] * 4 + [False], "limits.perNamespace"
+    assert [begins("b", f"b{number}") for number in range(4)] == [True] * 3 + [False], "half of six"
+    assert [begins("c", f"c{number}") for number in range(3)] == [True] * 2 + [False], "a third of six"
+    assert not begins("a", "a4")
+
+
 def test_migrations_whose_seats_have_expired_do_not_use_up_the_limits_of_failed_nodes() -> None:
     """Disruption budgets may keep pods on failed nodes for ever."""
     limits = RecoveryLimits(at_once=2, per_namespace=2)
@@ -110,12 +151,11 @@ def test_large_migrations_cost_a_step_no_more_than_their_pods() -> None:
 
 def test_a_new_leader_counts_the_migrations_of_failed_nodes_that_an_earlier_one_began() -> None:
     """It reads them before it knows which nodes have failed, and they may not change for long."""
-    limits = RecoveryLimits(at_once=2, per_namespace=2)
+    limits = RecoveryLimits(at_once=2, per_namespace=3)
     world = World(RecoverySpec(enabled=True, limits=limits), {"s1/l1": 3, "s1/l2": 3})
-    for number, name in enumerate("ab", 1):
-        world.put(name, f"s1-l1-{number}", 1, namespace="blocked")
+    for number, name in enumerate("abc", 1):
+        world.put(name, f"s1-l1-{number}", 1)
         world.blocked.add(name)
-    world.put("c", "s1-l1-3", 1)
     world.fail("s1-l1-1", "s1-l1-2")
     world.kubelets_dead.clear()
     world.run(30)
@@ -123,8 +163,7 @@ def test_a_new_leader_counts_the_migrations_of_failed_nodes_that_an_earlier_one_
     world.start()
     world.fail("s1-l1-3")
     world.run(30)
-    phases = [migration.phase for migration in world.migrations.values() if migration.metadata.namespace == "default"]
-    assert phases == [Phase.PLANNED], "limits.atOnce"
+    assert world.phases() == [Phase.EVICTING] * 2 + [Phase.PLANNED], "limits.atOnce"
 
 
 def test_migrations_that_begin_and_are_deleted_do_not_use_up_the_limits_of_failed_nodes() -> None:
@@ -154,5 +193,5 @@ def test_a_migration_that_began_and_lost_its_seats_begins_again_although_its_nam
     for namespace, name in (("hostile", "a"), ("hostile", "b"), ("default", "c")):
         limits.begin(Migration(metadata=ObjectMeta(namespace=namespace, name=name)), 1000.0)
     (began, fresh) = (Migration(metadata=ObjectMeta(namespace="default", name=name)) for name in "cd")
-    assert limits.lacking(fresh, migrations, 1001.0, shares=True)
-    assert not limits.lacking(began, migrations, 1001.0, shares=True)
+    assert limits.lacking(fresh, migrations, 1001.0)
+    assert not limits.lacking(began, migrations, 1001.0)

@@ -15,7 +15,7 @@ class RecoveryLimits(Model):
     """Limits on active Migrations, which reserve nodes and evict pods. Migrations beyond them stay in phase Planned."""
 
     at_once: Annotated[int, Field(ge=1, le=1000)] = 128
-    """Maximum active Migrations at the same time."""
+    """Maximum active Migrations at the same time. Beyond it, each namespace still has an equal share, at least one."""
     per_namespace: Annotated[int, Field(ge=1, le=1000)] = 64
     """Maximum active Migrations at the same time in one namespace."""
     per_hour: Annotated[int, Field(ge=1, le=100_000)] = 1000

@@ -2,9 +2,8 @@
 
 Tenants create Migrations too, and their disruption budgets may keep them from ever ending. So `RecoveryMigrationLimits`
 counts those that leave failed or cordoned nodes by themselves: only they delay one another. Of these, too, a tenant can
-create any number. So beyond the limit of an hour, a namespace still begins as many as an equal share of it. The same
-holds for the limit at once, but not for Migrations that leave failed or cordoned nodes: they count only while they hold
-seats.
+have any number, and keep each under way for as long as it holds seats. So beyond the limit at once and the limit of an
+hour, a namespace still begins as many as an equal share of it.
 """
 
 from collections import Counter
@@ -52,18 +51,11 @@ class MigrationLimits:
         self._begun[key] = begun
         self._first = min(self._first, begun)
 
-    def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float, *, shares: bool) -> str:
-        """Return why a Migration can't begin now, or an empty string.
-
-        Args:
-            migration: the Migration.
-            limits: the limits.
-            wall: time in seconds since the epoch.
-            shares: whether the limit at once leaves each namespace an equal share.
-        """
+    def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
+        """Return why a Migration can't begin now, or an empty string. ``wall`` is in seconds since the epoch."""
         namespace, others = migration.metadata.namespace, _by_namespace(migration, self.running)
         running, in_namespace = others.total(), others[namespace]
-        if running >= limits.at_once and not (shares and is_within_share(namespace, others, 1, limits.at_once)):
+        if running >= limits.at_once and not is_within_share(namespace, others, 1, limits.at_once):
             return f"{running} are under way: limits.atOnce is {limits.at_once}"
         if in_namespace >= limits.per_namespace:
             return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
@@ -123,6 +115,4 @@ class RecoveryMigrationLimits:
 
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float, *, warranted: bool) -> str:
         """Return why a Migration can't begin now, or an empty string. Arguments are as for `note`."""
-        if warranted:
-            return self._warranted.lacking(migration, limits, wall, shares=False)
-        return self._all.lacking(migration, limits, wall, shares=True)
+        return (self._warranted if warranted else self._all).lacking(migration, limits, wall)
