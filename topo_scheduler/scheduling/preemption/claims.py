@@ -448,7 +448,7 @@ class PreemptionClaims:
         self._patience.pop(id_, None)
 
     def taken_by(self, claim: PreemptionClaim) -> TakenBy:
-        """Return who has the room of a claim that ends without a place.
+        """Return whose pods are in the room of a claim that ends without a place.
 
         If a victim of its own namespace did not end, that is its fault. Others that did not end are none of it.
         """

@@ -1,4 +1,4 @@
-"""Room for which pods were evicted, and who has it when the workload does not get it."""
+"""Room for which pods were evicted, and whose pods are in it when the workload does not get it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from topo_scheduler.state.nodes.resources import Amounts
 
 
 class TakenBy(Enum):
-    """Who has the room of a workload that did not get it.
+    """Whose pods are in the room of a workload that did not get it.
 
     ``NOBODY``: it is free, or other pods of the same namespace came. So the workload was edited, lost pods, or is kept
     away by its own namespace. ``OTHERS``: at least half of it is gone. ``OTHERS_IN_PART``: less than half is gone, or
@@ -77,7 +77,7 @@ def room_of(ledger: Ledger, nodes: NodeTable, namespace: str, leaving: Iterable[
 
 
 def taken_by(world: World, room: FreedRoom) -> TakenBy:
-    """Return who has some room, once the victims have ended and while the workload itself holds nothing of it."""
+    """Return whose pods are in some room, once the victims have ended. The workload itself must hold nothing of it."""
     ledger, inventory = world.ledger, world.inventory
     devices = {device for allocation in room.devices for device in inventory.devices_of_allocation(allocation)}
     used = inventory.use_of(devices)

@@ -7,7 +7,7 @@ without using their room.
 
 Each workload has one record of its last evictions. What counts is whether at least half of it is bound then:
 
-- A failure counts once for these evictions, by who has the room. It is taken back if the workload is bound later.
+- A failure counts once for these evictions, by whose pods are in the room. It is taken back if the workload is bound.
 - If pods of other namespaces came that use less than half of the room, they may be attackers, or accomplices. Then the
   pauses grow to a minute only.
 - If others have the room, there is no failure.
@@ -108,7 +108,7 @@ class VainEvictions:
     # ------------------------------------------------------------ failures
 
     def undone(self, id_: str, taken: TakenBy, now: float) -> None:
-        """Record that a workload has no place any more, or only for some of its pods, and who has the room."""
+        """Record that a workload, or some of its pods, lost the place, and whose pods are in the room."""
         eviction = self.evictions.get(id_)
         if eviction is None or eviction.is_settled or eviction.mostly_bound:
             return
@@ -144,7 +144,7 @@ class VainEvictions:
             self.in_vain(eviction.namespace, TakenBy.NOBODY, now)
 
     def in_vain(self, namespace: str, taken: TakenBy, now: float) -> None:
-        """Record that pods were evicted for a workload of a namespace that got no place, and who has the room."""
+        """Record that a workload got no place after evictions, and whose pods are in the room."""
         if taken is not TakenBy.OTHERS:
             self._pauses_for(taken).failed(namespace, now)
 
