@@ -8,7 +8,7 @@ from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
 from tests.recovery.runners import runner_of
 from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
-from topo_scheduler.recovery.controller.runner import REQUESTS_IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
+from topo_scheduler.recovery.controller.runner import EVICTIONS_IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.scheduling.instructions import PodRef
@@ -91,7 +91,7 @@ async def test_evictions_that_a_namespace_does_not_let_through_do_not_hold_up_mi
         hostile = [eviction(w, f"h{number}", "hostile") for number in range(40)]
         tasks = [asyncio.create_task(runner._executor.evict(instruction)) for instruction in hostile]
         await asyncio.sleep(1)
-        assert w.asked("create", "pods/eviction") == REQUESTS_IN_FLIGHT_OF_NAMESPACE
+        assert w.asked("create", "pods/eviction") == EVICTIONS_IN_FLIGHT_OF_NAMESPACE
         began = now()
         await runner._executor.evict(eviction(w, "mine"))
         assert now() - began < 1 and len(machine.ended) == 1

@@ -3,14 +3,16 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
 from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import Fence
-from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindResult, BindStatus
+from topo_scheduler.kube.writing.binder import READS_IN_FLIGHT, Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
@@ -533,3 +535,23 @@ async def test_two_schedulers_cannot_both_have_a_pod() -> None:
             assert {mine.outcome, theirs.outcome} == {BindStatus.BOUND, BindStatus.TAKEN}
             winner = w.pod(f"pod-{number}").metadata.annotations["by"]
             assert winner == ("1" if mine.outcome is BindStatus.BOUND else "2")
+
+
+@virtual_time
+async def test_few_pods_are_read_at_once_to_learn_whether_they_are_bound() -> None:
+    """Each answer may have megabytes, and all binds of a namespace may be in doubt at once."""
+    async with world() as w:
+        w.create_pod("pod")
+        in_progress, peak = [0], [0]
+
+        async def read(path: str, name: str, **options: Any) -> bytes:
+            in_progress[0] += 1
+            peak[0] = max(peak[0], in_progress[0])
+            await asyncio.sleep(1)
+            in_progress[0] -= 1
+            return await w.client.read(path, name, **options)
+
+        reader = Binder(cast("Client", SimpleNamespace(read=read)), clock=now)
+        looks = await asyncio.gather(*(reader._look(request(w), now() + 60) for _ in range(48)))
+        assert looks == 48 * [(BindStatus.UNBOUND, "")]
+        assert peak[0] == READS_IN_FLIGHT - reserved_of(READS_IN_FLIGHT)

@@ -3,12 +3,16 @@
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, AllocatedDevice, Allocation, DeviceAllocation
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import Fence
+from topo_scheduler.kube.writing.claim_requests import CLAIM_WRITES_IN_FLIGHT
 from topo_scheduler.kube.writing.claims import ClaimWriter
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Stray
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ProtectClaim, ReleaseClaim, consumer
@@ -281,3 +285,35 @@ async def test_reservations_do_not_wait_for_a_server_that_does_not_answer() -> N
         assert "Timeout: request did not complete" in first
         assert set(others) == {'resourceclaim "c" can\'t be written: reservations for other pods are being written'}
         assert took < 40
+
+
+@virtual_time
+async def test_claims_that_are_read_after_a_conflict_take_slots_like_writes() -> None:
+    async with world() as w:
+        write, writer = made(w), ClaimWriter(w.client)
+        w.annotate("c", "a", "b", kind=CLAIMS)  # all writes get a conflict
+        in_progress, peak = [0], [0]
+
+        async def send(method: str, path: str, **options: Any) -> bytes:
+            in_progress[0] += 1
+            peak[0] = max(peak[0], in_progress[0])
+            try:
+                await asyncio.sleep(0.5)
+                return await w.client.request(method, path, **options)
+            finally:
+                in_progress[0] -= 1
+
+        writer._requests.client = cast("Client", SimpleNamespace(request=send))
+        await asyncio.gather(*(writer.write([write]) for _ in range(200)))
+        assert peak[0] == CLAIM_WRITES_IN_FLIGHT - reserved_of(CLAIM_WRITES_IN_FLIGHT)
+        assert devices(now(w)) == ["gpu-3"]
+
+
+@virtual_time
+async def test_a_claim_that_can_not_be_read_after_a_conflict_is_read_again() -> None:
+    async with world() as w:
+        write = made(w)
+        w.annotate("c", "a", "b", kind=CLAIMS)
+        w.server.faults.add(Refuse(503), verb="get", resource="resourceclaims", times=2)
+        assert (await ClaimWriter(w.client).write([write])).problem == ""
+        assert devices(now(w)) == ["gpu-3"]

@@ -602,3 +602,19 @@ async def test_owners_that_no_pod_needs_are_dropped_when_there_are_too_many(monk
             await owners.complete(metadata_owned_by(made_up(uid=f"u{number}", name=f"n{number}")))
         assert len(owners) <= 51
         assert needed <= {owner.reference.uid for _, owner in owners._fetched.items()}
+
+
+@virtual_time
+async def test_an_owner_beyond_the_cap_in_bytes_counts_as_one_that_can_not_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world() as w:
+        ray, owners = create_ray_cluster(w, "whole"), directory(w)
+        pod = metadata_owned_by(controller_reference(ray))
+        await owners.complete(pod)
+        monkeypatch.setattr("topo_scheduler.kube.reading.owner_reader.MAX_ANSWER_BYTES", 50)
+        confirmed = await owners.confirm(pod, age=0.0, within=5.0)
+        assert confirmed is not None and [owner.name for owner in confirmed.owners] == ["whole"]
+        assert "RayCluster whole has more than 50 bytes as JSON; create it with fewer" in confirmed.doubt
+        unknown = await directory(w).complete(pod)
+        assert not unknown.owners and unknown.forbidden and unknown.complaint.endswith("create it with fewer")

@@ -11,7 +11,13 @@ from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
 from topo_scheduler.kube.connection.odd_json import readable
 from topo_scheduler.kube.writing.migrations import Unreadable, read_migration
 from topo_scheduler.recovery.controller.disabled import malformed, without_recovery
-from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, EvictPod, RecoveryInstruction, Warn
+from topo_scheduler.recovery.model.instructions import (
+    CountRecoveryFailure,
+    EvictPod,
+    PhaseDuration,
+    RecoveryInstruction,
+    Warn,
+)
 from topo_scheduler.recovery.model.seating import vacant
 
 from .world import World, copy_of
@@ -164,3 +170,21 @@ def test_a_migration_with_deep_metadata_is_read() -> None:
         migration = read_migration(f'{{{metadata},"spec":{{"pods":[{{"name":"h"}}]}}}}'.encode())
         assert isinstance(migration, Migration)
         assert [pod.name for pod in migration.spec.pods] == ["h"]
+
+
+def test_a_phase_that_does_not_exist_is_no_label_of_the_metrics() -> None:
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
+    world.put("p", "s1-l1-1", 1, namespace=NAMESPACE)
+    world.run(1)
+    world.request("m", "p", namespace=NAMESPACE, avoid=["s1"])
+    world.run(1)
+
+    def edit(migration: Migration) -> None:
+        migration.status.phase = "Invented"
+        migration.status.times = {"Invented": "2023-11-14T22:13:20Z"}
+
+    world.edit(f"{NAMESPACE}/m", edit)
+    world.run(1)
+    assert world.migrations[f"{NAMESPACE}/m"].status.phase != "Invented", "recovery goes on with it"
+    phases = {instruction.phase for instruction in world.emitted if isinstance(instruction, PhaseDuration)}
+    assert phases <= {*(phase.value for phase in Phase), "total"}

@@ -23,7 +23,7 @@ from topo_scheduler.api.migrations import (
     Move,
     Phase,
 )
-from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.connection.resources import JOBS
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
@@ -132,7 +132,7 @@ def test_a_status_is_not_written_for_its_owners_alone_and_keeps_few_of_them() ->
 class Moves:
     """One Migration of one pod, whose topmost owner is followed."""
 
-    def __init__(self, server: Server, pod: Pod | None, owners: OwnerDirectory) -> None:
+    def __init__(self, server: Server, pod: ObjectMeta | None, owners: OwnerDirectory) -> None:
         self.reads = 0
         self.tasks: list[asyncio.Task[None]] = []
         self.pod = pod
@@ -145,7 +145,7 @@ class Moves:
             status=MigrationStatus(phase=Phase.RESERVING, moves=[move]),
         )
 
-    async def _read(self, pod: PodRef) -> Pod | None:
+    async def _read(self, pod: PodRef) -> ObjectMeta | None:
         self.reads += 1
         if self.reads == 1:
             raise Unreachable("once")
@@ -162,9 +162,9 @@ class Moves:
 
 @asynccontextmanager
 async def following(server: Server, owner: dict[str, Any]) -> AsyncIterator[Moves]:
-    pod = Pod(metadata=ObjectMeta(name="g-0", namespace="default", uid="uid-g-0"))
+    pod = ObjectMeta(name="g-0", namespace="default", uid="uid-g-0")
     made = server.create_pod("g-0", ownerReferences=[_controlled_by(owner)])
-    pod.metadata.owner_references = made.metadata.owner_references
+    pod.owner_references = made.metadata.owner_references
     holder: list[Moves] = []
     owners = OwnerDirectory(server.client, needed=lambda uid: holder[0].moved.needs(uid), clock=now)
     holder.append(Moves(server, pod, owners))

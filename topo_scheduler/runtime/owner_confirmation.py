@@ -16,7 +16,8 @@ from typing import Final
 from topo_scheduler.api.objects import ObjectMeta, PartialObject
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError, NotFound
-from topo_scheduler.kube.connection.resources import NAMESPACES, POD_METADATA, Resource
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.resources import MAX_POD_BYTES, NAMESPACES, POD_METADATA, Resource
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.kube.reading.owner_chains import described
@@ -34,6 +35,9 @@ MAX_CONTROLLERS: Final = 32
 
 MAX_PODS: Final = 8
 """Maximum pending pods of one gang that are confirmed, because the watch of pods may be late, too."""
+
+CONCURRENT_READS: Final = 16
+"""Concurrent requests for pods or for namespaces, three quarters of them at most for one namespace."""
 
 MAX_CACHED_ANSWERS: Final = 1_000
 """Maximum cached answers about namespaces, and about pods. Beyond it, the cache is cleared."""
@@ -55,6 +59,8 @@ class Existence:
         self._resource = resource
         self._clock = clock
         self._codec = Codec(resource)
+        # It lends none: what a slow answer holds takes memory too.
+        self._slots = FairSlots(CONCURRENT_READS, None, lendable=0)
         self._confirmed: dict[_Named, float] = {}
         self._asking: dict[_Named, asyncio.Task[str]] = {}
 
@@ -89,7 +95,8 @@ class Existence:
         requested_at, (namespace, name, uid) = self._clock(), key
         described = f"{self._resource.kind.lower()} {namespace + '/' if namespace else ''}{name}"
         try:
-            answer = await retried(lambda: self._get(namespace, name), attempts=3, longest=ANSWER_SECONDS)
+            slot = partial(self._slots.slot, namespace or name)
+            answer = await retried(lambda: self._get(namespace, name), attempts=3, longest=ANSWER_SECONDS, slot=slot)
         except NotFound:
             return f"{described} was deleted"
         if uid and answer.uid != uid:
@@ -103,7 +110,7 @@ class Existence:
 
     async def _get(self, namespace: str, name: str) -> ObjectMeta:
         accept, path = self._resource.accept(listing=False), self._resource.path(namespace, name)
-        body = await self._client.read(path, name, accept=accept, timeout=ANSWER_SECONDS)
+        body = await self._client.read(path, name, accept=accept, timeout=ANSWER_SECONDS, most_bytes=MAX_POD_BYTES)
         return self._codec.one(body).metadata
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import KubeError
+from topo_scheduler.kube.connection.errors import KubeError, TooLarge
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.reading.pods import read_pod
 from topo_scheduler.scheduling.engine import Engine
@@ -19,6 +19,8 @@ READS_IN_FLIGHT: Final = 8
 READS_OF_NAMESPACE: Final = 4
 READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
+LARGE_AGAIN_SECONDS: Final = 60.0
+"""Seconds for which a pod that is too large keeps its turn, before the other pods of its namespace go first."""
 ATTEMPTS: Final = 3
 """Attempts to read a pod before the other pods of its namespace go first."""
 
@@ -47,7 +49,8 @@ class PendingPodReader:
         self._clock = clock
         self._start = start
         self._changed = changed
-        self._slots = FairSlots(READS_IN_FLIGHT, READS_OF_NAMESPACE)
+        # It lends none: what a slow answer holds takes memory too.
+        self._slots = FairSlots(READS_IN_FLIGHT, READS_OF_NAMESPACE, lendable=0)
 
     def read(self, pod: PodRef) -> None:
         """Start reading a pod."""
@@ -72,6 +75,9 @@ class PendingPodReader:
             except KubeError as error:
                 where = {"namespace": pod.namespace}
                 log.warning("pod %s/%s can't be read again: %s", pod.namespace, pod.name, error, extra=where)
+                if isinstance(error, TooLarge):
+                    await asyncio.sleep(LARGE_AGAIN_SECONDS)
+                    return
                 await asyncio.sleep(READ_AGAIN_SECONDS)
                 continue
             # While the answer was on its way, the watch may have reported a newer version, or the deletion.

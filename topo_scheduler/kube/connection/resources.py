@@ -110,6 +110,8 @@ def _storage(plural: str, kind: str, type_: type[T], *, namespaced: bool = False
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
+MAX_POD_BYTES = 4 * 1024 * 1024
+"""Maximum size of a pod, or of its metadata, that is read alone: etcd stores 1.5 MiB, and JSON may take more."""
 POD_METADATA = Resource("", "v1", "pods", "Pod", PartialObject, metadata_only=True)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)

@@ -19,6 +19,7 @@ from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import (
     Forbidden,
     NotFound,
+    TooLarge,
     Undecodable,
     Unreachable,
     is_missing,
@@ -42,6 +43,8 @@ They count from the first refusal of any caller, which may have less time than t
 
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+"""Maximum size of an owner, or of its metadata, as JSON in bytes: etcd stores 1.5 MiB."""
 
 MAX_REPORTED_KINDS = 1_024
 """Most kinds for which the reader logs the missing permission, and for which it retries a refusal."""
@@ -158,7 +161,9 @@ class OwnerReader:
         async def get() -> Object | NotFound:
             accept = resource.accept(listing=False)
             try:
-                answer = await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS)
+                answer = await self._client.request(
+                    "GET", path, accept=accept, timeout=TIMEOUT_SECONDS, most_bytes=MAX_ANSWER_BYTES
+                )
             except NotFound as error:
                 if is_missing(error, reference.name):
                     return error  # no failure of the attempt: the API server answered
@@ -171,8 +176,13 @@ class OwnerReader:
         except Undecodable as error:
             if not isinstance(error.__cause__, msgspec.ValidationError):
                 raise
-            logger.error("%s in namespace %s is left out: %s", described(reference), namespace, error)
+            where = {"namespace": namespace}
+            logger.error("%s in namespace %s is left out: %s", described(reference), namespace, error, extra=where)
             return Absent(f"{described(reference)} does not decode: {error}")
+        except TooLarge:
+            reason = f"{described(reference)} has more than {MAX_ANSWER_BYTES:,} bytes as JSON; create it with fewer"
+            logger.warning("%s/%s", namespace, reason, extra={"namespace": namespace})
+            return Absent(reason, forbidden=True)
         if isinstance(owner, NotFound):
             raise owner
         if owner.metadata.uid != reference.uid:

@@ -222,7 +222,10 @@ class OwnerDirectory:
                         raise failed
                 unread = next((answer for answer in answers if isinstance(answer, str) and answer), "")
         except (TimeoutError, KubeError) as error:
-            logger.warning("owners of %s/%s are not confirmed: %r", metadata.namespace, metadata.name, error)
+            where = {"namespace": metadata.namespace}
+            logger.warning(
+                "owners of %s/%s are not confirmed: %r", metadata.namespace, metadata.name, error, extra=where
+            )
             return None
         confirmed = self.resolve(metadata)
         return None if isinstance(confirmed, Missing) else replace(confirmed, unread=confirmed.unread or unread)

@@ -389,7 +389,9 @@ class Reflector(Generic[T]):
         if self._bad.get(key) != version:
             self._bad[key] = version
             name = "/".join(part for part in key if part) or "(no name)"
-            logger.error("%s %s is left out: it does not decode: %s", self.resource.kind, name, item.problem)
+            where = {"namespace": key[0]} if key[0] else None
+            text = "%s %s is left out: it does not decode: %s"
+            logger.error(text, self.resource.kind, name, item.problem, extra=where)
 
 
 def _key(item: Object | Bad | Unchanged) -> Key:

@@ -38,6 +38,7 @@ from topo_scheduler.kube.connection.errors import (
     passes,
     pause,
 )
+from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.fence import FLIGHT_SECONDS
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.waiting import set_or_due
@@ -56,6 +57,8 @@ LEAST_ATTEMPT_SECONDS = 4.0
 """Time that one attempt gets in any case, as far as the bind has it: a slow API server needs seconds for an answer."""
 READS_PER_HANGING_BIND = 3
 """A bind hangs if it is not answered for as long as this many reads take. Otherwise the API server may be slow."""
+READS_IN_FLIGHT = 16
+"""Concurrent reads, three quarters of them at most for one namespace: each answer may have megabytes."""
 TERM_ENDS = "given up, because this term of leadership ends"
 """Start of the message when a bind is abandoned because its term ends."""
 
@@ -173,6 +176,8 @@ class Binder:
         self.timeout = timeout
         self._client = client
         self._slots = asyncio.Semaphore(concurrency)
+        # It lends none: what a slow answer holds takes memory too.
+        self._reads = FairSlots(READS_IN_FLIGHT, None, lendable=0)
         self._clock = clock
         self._pending = 0
         self._idle = asyncio.Event()
@@ -230,11 +235,13 @@ class Binder:
         not, it does not hang. Neither does it if the API server is that slow to answer a read as well.
         """
         attempt = self._attempts.get(request.uid)
-        asked = self._clock()
-        if attempt is None or attempt.unreachable or asked - attempt.since < seconds:
+        if attempt is None or attempt.unreachable or self._clock() - attempt.since < seconds:
             return False
+        path = PODS.path(request.namespace, request.name)
         try:
-            answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
+            async with self._reads.slot(request.namespace):
+                asked = self._clock()
+                answer = await self._client.request("GET", path, timeout=self.timeout)
         except KubeError:
             return False
         now = self._clock()
@@ -253,7 +260,8 @@ class Binder:
         path = PODS.path(request.namespace, request.name)
         for attempt in itertools.count(1):
             try:
-                pod = decode(_pod, await self._client.read(path, request.name, timeout=self.timeout))
+                async with self._reads.slot(request.namespace):
+                    pod = decode(_pod, await self._client.read(path, request.name, timeout=self.timeout))
                 return BindResult(*(self._became(pod, request) or (BindStatus.UNBOUND, "it was withdrawn")))
             except NotFound as error:
                 return BindResult(BindStatus.GONE, error.message)
@@ -329,7 +337,8 @@ class Binder:
         """Return the pod's bind status, `UNBOUND` if it can still be bound; None if it cannot be read."""
         path = PODS.path(request.namespace, request.name)
         try:
-            pod = decode(_pod, await self._client.read(path, request.name, timeout=self._share(end)))
+            async with self._reads.slot(request.namespace):
+                pod = decode(_pod, await self._client.read(path, request.name, timeout=self._share(end)))
         except NotFound as error:
             return BindStatus.GONE, error.message
         except KubeError as error:

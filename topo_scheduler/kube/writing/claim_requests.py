@@ -23,6 +23,8 @@ RETRY_SECONDS: Final = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS: Final = 10.0
 UNPROCESSABLE: Final = 422
+MAX_CLAIM_BYTES: Final = 8 * 1024 * 1024
+"""Maximum size of a claim as JSON: etcd stores 1.5 MiB, and JSON may take several times as much."""
 
 _encode = msgspec.json.Encoder().encode
 _claim = msgspec.json.Decoder(ResourceClaim)
@@ -46,12 +48,14 @@ class ClaimRequests:
         return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=passes, slot=slot)
 
     async def get(self, key: ClaimKey, uid: str = "") -> ResourceClaim:
-        """Read a claim.
+        """Read a claim. Call it through `settle`, or within what that sends: each request holds a slot.
 
         Raises:
             TakenError: its uid is not the given one.
         """
-        answer = await self.client.request("GET", RESOURCE_CLAIMS.path(*key), timeout=TIMEOUT_SECONDS)
+        answer = await self.client.request(
+            "GET", RESOURCE_CLAIMS.path(*key), timeout=TIMEOUT_SECONDS, most_bytes=MAX_CLAIM_BYTES
+        )
         claim = decode(_claim, answer)
         if uid and claim.metadata.uid != uid:
             raise TakenError("it was deleted, and another one has its name")
@@ -84,7 +88,9 @@ class ClaimRequests:
                 raise
             # Opaque configuration that a client wrote with spaces does not survive a patch, which is refused then.
             path = RESOURCE_CLAIMS.path(*key)
-            encoded = await self.client.request("GET", path, accept=PROTOBUF, timeout=TIMEOUT_SECONDS)
+            encoded = await self.client.request(
+                "GET", path, accept=PROTOBUF, timeout=TIMEOUT_SECONDS, most_bytes=MAX_CLAIM_BYTES
+            )
             try:
                 body = with_finalizers(encoded, finalizers, version)
             except ProtobufError:

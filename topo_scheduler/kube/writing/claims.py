@@ -86,7 +86,7 @@ class ClaimWriter:
             try:
                 return await self._protect_and_allocate(write, claim)
             except Conflict:
-                claim = await self._requests.get(write.key, write.uid)
+                claim = await self._requests.settle(write.key, lambda: self._requests.get(write.key, write.uid))
                 if _has(claim, write):
                     return claim  # an earlier attempt was written
                 if claim.status.allocation is not None or attempt == MAX_CHANGES:
@@ -110,8 +110,10 @@ class ClaimWriter:
             return await self._requests.settle(
                 write.key, lambda: self._add_finalizer(write, write.version, write.finalizers), self._slots_ahead
             )
-        except Conflict:
-            return await self._requests.get(write.key, write.uid)  # the allocation writes it where it is still missing
+        except Conflict:  # the allocation writes it where it is still missing
+            return await self._requests.settle(
+                write.key, lambda: self._requests.get(write.key, write.uid), self._slots_ahead
+            )
 
     async def _add_finalizer(
         self, write: AllocateClaim | ProtectClaim, version: str, finalizers: Sequence[str]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
     ApiError,
@@ -25,14 +25,14 @@ from topo_scheduler.kube.connection.errors import (
     lacks_dry_run,
     passes,
 )
-from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.connection.resources import MAX_POD_BYTES, POD_METADATA, PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
 
 RETRY_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0
 
 _encode = msgspec.json.Encoder().encode
-_pod = msgspec.json.Decoder(Pod)
+_metadata = msgspec.json.Decoder(PartialObject)
 
 
 class EvictionStatus(enum.Enum):
@@ -140,10 +140,16 @@ class Evictor:
             KubeError: the pod cannot be read.
         """
         try:
-            answer = await self._client.read(PODS.path(namespace, name), name, timeout=TIMEOUT_SECONDS)
+            answer = await self._client.read(
+                POD_METADATA.path(namespace, name),
+                name,
+                accept=POD_METADATA.accept(listing=False),
+                timeout=TIMEOUT_SECONDS,
+                most_bytes=MAX_POD_BYTES,
+            )
         except NotFound as error:
             return error.message
-        metadata = decode(_pod, answer).metadata
+        metadata = decode(_metadata, answer).metadata
         if metadata.uid != uid:
             return "the name belongs to another pod now"
         return "the pod is being deleted" if metadata.deletion_timestamp and not forced else ""

@@ -175,8 +175,8 @@ class MigrationWriter:
             except REFUSED as error:
                 logger.warning("a Migration is left out: its metadata can't be read: %s", error)
 
-    async def read(self, namespace: str, name: str) -> Migration | Unreadable:
-        """Return one Migration.
+    async def read(self, namespace: str, name: str, slot: Slot = nullcontext) -> Migration | Unreadable:
+        """Return one Migration. Each attempt holds a ``slot``.
 
         Raises:
             NotFound: there is no such Migration.
@@ -188,6 +188,7 @@ class MigrationWriter:
                 lambda: self._client.read(path, name, timeout=TIMEOUT_SECONDS, most_bytes=PAGE_BYTES),
                 seconds=RETRY_SECONDS,
                 longest=5.0,
+                slot=slot,
             )
         )
 
@@ -232,7 +233,7 @@ class MigrationWriter:
 
     async def _is_gone(self, namespace: str, name: str) -> bool:
         try:
-            await self.read(namespace, name)
+            await self.read(namespace, name, partial(self._slots.slot, namespace))
         except KubeError as error:
             return isinstance(error, NotFound)
         return False
@@ -322,7 +323,9 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
     level = (
         logging.DEBUG if unreadable.phase == Phase.FAILED else logging.WARNING
     )  # its status reports the failure already
-    logger.log(level, "Migration %s/%s can't be read: %s", unreadable.namespace, unreadable.name, unreadable.message)
+    where = {"namespace": unreadable.namespace}
+    text = "Migration %s/%s can't be read: %s"
+    logger.log(level, text, unreadable.namespace, unreadable.name, unreadable.message, extra=where)
     return unreadable
 
 

@@ -34,6 +34,8 @@ VOLUME_WRITES_OF_NAMESPACE = 6
 RETRY_SECONDS = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS = 10.0
+MAX_VOLUME_BYTES = 8 * 1024 * 1024
+"""Maximum size of a claim or volume as JSON: etcd stores 1.5 MiB, and JSON may take several times as much."""
 
 _encode = msgspec.json.Encoder().encode
 _volume = msgspec.json.Decoder(PersistentVolume)
@@ -82,7 +84,8 @@ class VolumeWriter:
     async def _look(self, write: VolumeWrite) -> str | None:
         """Return the object's resourceVersion if it already has the value to write: an earlier attempt wrote it."""
         path, _ = _request(write)
-        return _version_with(write, await self._client.request("GET", path, timeout=TIMEOUT_SECONDS))
+        answer = await self._client.request("GET", path, timeout=TIMEOUT_SECONDS, most_bytes=MAX_VOLUME_BYTES)
+        return _version_with(write, answer)
 
 
 def _version_with(write: VolumeWrite, answer: bytes) -> str | None:

@@ -123,7 +123,8 @@ class InstructionExecutor:
         self.metrics.recovery_evictions.labels(result.outcome.value).inc()
         goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
         level = logging.INFO if goes else logging.WARNING
-        log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
+        text, where = "moving %s/%s: %s %s", {"namespace": pod.namespace}
+        log.log(level, text, pod.namespace, pod.name, result.outcome.value, result.message, extra=where)
         self._evicted(
             evict, goes=goes, reason=_condition_reason(result.outcome, result.message), message=result.message
         )

@@ -76,7 +76,8 @@ class MigrationReader:
                             del self._changed[key]
                             self.missing(*key, latest[0])
                         continue
-                    log.warning("Migration %s/%s is not continued, as it can't be read: %s", *key, error)
+                    where = {"namespace": key[0]}
+                    log.warning("Migration %s/%s is not continued, as it can't be read: %s", *key, error, extra=where)
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
             self._reading.discard(key)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import MAX_OWNERS, Migration, MigrationOwner
-from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.reading.owner_chains import Chain, ChainLink
 from topo_scheduler.kube.reading.owners import OwnerDirectory
@@ -30,7 +30,8 @@ AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of an owner is retried."""
 CHECKED_MIGRATIONS: Final = 16
 """Migrations whose owners are checked in each step though no change of them was reported, in turn."""
-Read = Callable[[PodRef], Awaitable[Pod | None]]
+Read = Callable[[PodRef], Awaitable[ObjectMeta | None]]
+"""Returns the identity of a pod with its controller; None if it is gone. Raises ``KubeError``."""
 Find = Callable[[], Awaitable[ObjectMeta | None]]
 """Returns the object right below a topmost owner; None if there is none any more."""
 Start = Callable[[Coroutine[Any, Any, None], str], None]
@@ -61,7 +62,7 @@ class MovedOwners:
 
     Args:
         owners: known owners.
-        read: returns a pod, None if it is gone; raises ``KubeError``.
+        read: reads which controller a pod has.
         start: starts a task that ends by itself.
         changed: called after an owner was read.
     """
@@ -197,7 +198,8 @@ class MovedOwners:
                     self._keys.setdefault(below.controller.uid, set()).add(key)
                 self.changed()
         except KubeError as error:
-            log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
+            where = {"namespace": moved_owner.migration.metadata.namespace}
+            log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error, extra=where)
             moved_owner.unread.add(name)
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
@@ -211,10 +213,10 @@ class MovedOwners:
 
     async def _of_pod(self, pod: PodRef) -> ObjectMeta | None:
         """Read a pod and its owners; return the object right below the topmost owner."""
-        pod_object = await self.read(pod)
-        if pod_object is None or pod_object.metadata.controller is None:
+        identity = await self.read(pod)
+        if identity is None or identity.controller is None:
             return None
-        return _below_topmost(pod_object.metadata, await self.owners.complete(pod_object.metadata))
+        return _below_topmost(identity, await self.owners.complete(identity))
 
     async def _recorded(self, migration: ObjectMeta, owner: MigrationOwner) -> ObjectMeta:
         """Read an owner that an earlier leader recorded."""

@@ -2,20 +2,19 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import KubeError
+from topo_scheduler.kube.connection.errors import KubeError, TooLarge
 from topo_scheduler.kube.connection.fair_slots import FairSlots
-from topo_scheduler.kube.connection.retrying import Slot
+from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
-from topo_scheduler.kube.reading.pods import read_pod
+from topo_scheduler.kube.reading.pods import identity_of, read_pod
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl
@@ -24,7 +23,13 @@ log = logging.getLogger(__name__)
 
 READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
+LARGE_AGAIN_SECONDS: Final = 60.0
+"""The same for a pod that is too large: its name may belong to another one then."""
 LONGEST_REASON_CHARACTERS: Final = 512
+CONCURRENT_READS: Final = 4
+"""Concurrent requests, of one namespace 3 at most: each answer may have `MAX_POD_BYTES`."""
+TASKS_OF_NAMESPACE: Final = 8
+"""Tasks that read pods of one namespace: more than its slots, which are free while an owner is read."""
 
 
 @dataclass(slots=True)
@@ -35,7 +40,6 @@ class PodReader:
         client: connection to the API server.
         control: takes the pods.
         owners: reads the owners of pods.
-        slots: limits the requests in flight of each namespace, whose webhooks may hang.
         clock: returns seconds, as the engine uses them.
         start: starts a task that ends by itself, as part of the term.
         machine: returns the current `Recovery`; None while recovery is off.
@@ -45,13 +49,14 @@ class PodReader:
     client: Client
     control: SchedulerControl
     owners: OwnerDirectory
-    slots: FairSlots
     clock: Callable[[], float]
     start: Callable[[Coroutine[Any, Any, None], str], None]
     machine: Callable[[], Recovery | None]
     wake: Callable[[], None]
     reading: set[str] = field(default_factory=set)
     """Uids of the pods that are being read."""
+    _slots: FairSlots = field(default_factory=lambda: FairSlots(CONCURRENT_READS, None, lendable=0))
+    """It lends none: what a slow answer holds takes memory too."""
 
     def learn(self, pods: Iterable[PodRef]) -> None:
         """Start reading pods, one task for each namespace, unless they are being read."""
@@ -63,41 +68,63 @@ class PodReader:
             self.reading.update(pod.uid for pod in unread)
             self.start(self._learn(unread), f"read pods of namespace {namespace}")
 
-    async def _learn(self, pods: Sequence[PodRef]) -> None:
-        """Read pods of one namespace, and those that can't be read again later: other pods do not wait for them."""
+    async def _learn(self, pods: Sequence[PodRef], pause: float = 0.0) -> None:
+        """Read pods of one namespace, and those that can't be read again later: other pods do not wait for them.
+
+        ``pause`` are seconds before the first read.
+        """
         remaining = list(pods)
         try:
+            await asyncio.sleep(pause)
             while remaining and self.machine() is not None:
-                read_pods = await asyncio.gather(*map(self._read_with_owners, remaining))
-                known_pods = [read_pod for read_pod in read_pods if isinstance(read_pod, Pod)]
-                unread = {read_pod.uid for read_pod in read_pods if isinstance(read_pod, PodRef)}
+                queue, unread, large = deque(remaining), set[str](), list[PodRef]()
+                await asyncio.gather(*(self._read_queued(queue, unread, large) for _ in range(TASKS_OF_NAMESPACE)))
+                unread.update(pod.uid for pod in queue)  # recovery was turned off meanwhile
                 uids = [pod.uid for pod in remaining if pod.uid not in unread]
                 self.reading.difference_update(uids)
+                if large:
+                    unread.difference_update(pod.uid for pod in large)
+                    self.start(self._learn(large, LARGE_AGAIN_SECONDS), f"read large pods of {large[0].namespace}")
                 remaining = [pod for pod in remaining if pod.uid in unread]
-                if uids:
-                    self.control.pods_told(known_pods, self.clock())
-                    if (machine := self.machine()) is not None:
-                        machine.learned(uids)
-                        self.wake()
+                if uids and (machine := self.machine()) is not None:
+                    machine.learned(uids)
+                    self.wake()
                 if remaining:
                     await asyncio.sleep(READ_AGAIN_SECONDS)
         finally:
             self.reading.difference_update(pod.uid for pod in remaining)
 
-    async def _read_with_owners(self, pod: PodRef) -> Pod | PodRef | None:
-        """Return a pod after reading its owners; None if it is gone, and ``pod`` itself if it can't be read."""
-        try:
-            pod_object = await self.read(pod, partial(self.slots.slot, pod.namespace))
-            if pod_object is not None:
-                await self.owners.complete(pod_object.metadata)
-        except KubeError as error:
-            log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
-            if (machine := self.machine()) is not None:
-                machine.migrations.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self.clock())
-                self.wake()
-            return pod
-        return pod_object
+    async def _read_queued(self, queue: deque[PodRef], unread: set[str], large: list[PodRef]) -> None:
+        """Read pods until none is queued; add the uids of those that can't be read to ``unread``.
 
-    async def read(self, pod: PodRef, slot: Slot = nullcontext) -> Pod | None:
-        """Return a pod; None if it is gone, or another one has its name. See `read_pod`."""
-        return await read_pod(self.client, pod.namespace, pod.name, pod.uid, slot)
+        Of these, those that are too large become part of ``large``.
+        """
+        while queue and self.machine() is not None:
+            pod = queue.popleft()
+            try:
+                await self._read(pod)
+            except KubeError as error:
+                unread.add(pod.uid)
+                if isinstance(error, TooLarge):
+                    large.append(pod)
+                where = {"namespace": pod.namespace}
+                text = "pod %s/%s can't be moved, as it can't be read: %s"
+                log.warning(text, pod.namespace, pod.name, error, extra=where)
+                if (machine := self.machine()) is not None:
+                    machine.migrations.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self.clock())
+                    self.wake()
+
+    async def _read(self, pod: PodRef) -> None:
+        """Read a pod, and its owners if they are not known, and give it to the engine unless it is gone.
+
+        A pod may be large, and requests for owners may take long. So it is read again once its owners are known.
+        """
+        slot = partial(self._slots.slot, pod.namespace)
+        pod_object = await read_pod(self.client, pod.namespace, pod.name, pod.uid, slot)
+        if pod_object is not None and isinstance(self.owners.resolve(pod_object.metadata), Missing):
+            identity = identity_of(pod_object.metadata)
+            del pod_object
+            await self.owners.complete(identity)
+            pod_object = await read_pod(self.client, pod.namespace, pod.name, pod.uid, slot)
+        if pod_object is not None:
+            self.control.pods_told([pod_object], self.clock())

@@ -26,6 +26,7 @@ from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.recovery.controller.controller_reader import ControllerReader
 from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.controller.handlers import (
@@ -70,9 +71,9 @@ REST_FACTOR: Final = 3.0
 """Rest after a step, as a multiple of its time: each change of a pod or node causes a step, and tenants make many."""
 LONGEST_REST_SECONDS: Final = 0.05
 """Longest of these rests: so much later at most is a failed node handled."""
-REQUESTS_IN_FLIGHT: Final = 16
-REQUESTS_IN_FLIGHT_OF_NAMESPACE: Final = 6
-"""Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
+EVICTIONS_IN_FLIGHT: Final = 16
+EVICTIONS_IN_FLIGHT_OF_NAMESPACE: Final = 6
+"""Evictions in flight, in all and per namespace, as webhooks may hang."""
 
 
 @dataclass(eq=False)
@@ -134,20 +135,20 @@ class RecoveryRunner:
 
     def _connect(self) -> None:
         """Set up what reads pods and carries out instructions."""
-        slots = FairSlots(REQUESTS_IN_FLIGHT, REQUESTS_IN_FLIGHT_OF_NAMESPACE)
 
         def machine() -> Recovery | None:
             return self._machine
 
-        pods = PodReader(self.client, self.control, self.owners, slots, self.clock, self.start, machine, self._wake.set)
-        self._moved_owners = MovedOwners(self.owners, pods.read, self.start, self._wake.set)
+        pods = PodReader(self.client, self.control, self.owners, self.clock, self.start, machine, self._wake.set)
+        self._controllers = ControllerReader(self.client)
+        self._moved_owners = MovedOwners(self.owners, self._controllers.read, self.start, self._wake.set)
         self._guard = EvictionGuard(self._moved_owners, machine)
         self._executor = InstructionExecutor(
             self.client,
             self._writer,
             pods,
             self._guard,
-            slots,
+            FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_IN_FLIGHT_OF_NAMESPACE),
             self.events,
             self.metrics,
             self.clock,

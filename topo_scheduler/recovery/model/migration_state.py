@@ -217,11 +217,14 @@ def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
 
 
 def durations(migration: Migration, phase: Phase, wall: float) -> list[PhaseDuration]:
-    """Return the duration of the phase that a Migration leaves, and the total if the new phase is final."""
-    status, cause = migration.status, migration.cause.value
+    """Return the duration of the phase that a Migration leaves, and the total if the new phase is final.
+
+    A phase that does not exist, which tenants may write, has none: phases are labels of metrics.
+    """
+    left, cause = migration.phase, migration.cause.value
     out = []
-    if (begun := seconds_of(status.times.get(status.phase, ""))) is not None:
-        out.append(PhaseDuration(status.phase, max(0.0, wall - begun), cause))
+    if left is not None and (begun := seconds_of(migration.status.times.get(left.value, ""))) is not None:
+        out.append(PhaseDuration(left.value, max(0.0, wall - begun), cause))
     since = seconds_of(migration.spec.since) or seconds_of(migration.metadata.creation_timestamp or "")
     if phase.over and since is not None:
         out.append(PhaseDuration("total", max(0.0, wall - since), cause, phase.value))
