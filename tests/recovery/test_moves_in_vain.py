@@ -225,9 +225,9 @@ def test_room_that_fails_or_that_another_namespace_takes_is_no_fault_of_the_gang
 
 def test_two_answers_for_one_deleted_gang_count_once() -> None:
     world = half_used()
-    for gone in ("gone", "gone", "gone too"):
+    for deleted in ("gone", "gone", "gone too"):
         assert not world.view.planning.evicted_in_vain("evil", world.now)
-        world.d.engine.moved_for([], gone, "evil", world.now + 60, world.now)
+        world.d.engine.moved_for([], deleted, "evil", world.now + 60, world.now)
         world.now = world.d.now = world.now + 1
         world.run(1)
     assert world.view.planning.evicted_in_vain("evil", world.now)
@@ -254,8 +254,8 @@ def test_gangs_that_begin_together_take_turns_once_evictions_were_in_vain() -> N
         hostile_gang(world, number)
     world.run(120)
     assert world.phases() == [Phase.PLANNED] * (SPINES - 2)
-    for gone in ("gone", "gone too"):
-        world.d.engine.moved_for([], gone, "evil", world.now, world.now)
+    for deleted in ("gone", "gone too"):
+        world.d.engine.moved_for([], deleted, "evil", world.now, world.now)
         world.now = world.d.now = world.now + 1
     world.recovery.configure(ON, world.now)
     world.run(5)

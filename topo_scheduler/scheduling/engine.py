@@ -289,7 +289,8 @@ class Engine:
                     Activity.OBJECT,
                     namespace=pod.metadata.namespace,
                 )
-        self.preempting.note_bound(pods)
+        if self.preempting.vain_evictions.evictions:
+            self.preempting.note_bound(pods)
         self.arrivals.applied(pods, now)
         self._read_nominations(pods, now)
 
@@ -408,7 +409,8 @@ class Engine:
             self._refused(workload, member, now)
         if outcome is BindOutcome.BOUND:
             self.contention.answered(uid, now)
-            self.preempting.vain_evictions.bound(workload.id, uid)
+            if self.preempting.vain_evictions.evictions:
+                self.preempting.vain_evictions.bound(workload.id, uid)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)

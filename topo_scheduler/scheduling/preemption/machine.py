@@ -183,7 +183,7 @@ class Preempting:
 
         Must run before the workloads process these pods: they forget those that have ended already.
         """
-        for pod in pods if self.vain_evictions.evictions else ():
+        for pod in pods:
             uid = pod.metadata.uid
             if pod.spec.node_name and (membership := self._workloads.of_pod(uid)) is not None:
                 self.vain_evictions.bound(membership[0].id, uid)
@@ -572,7 +572,8 @@ class Preempting:
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
         out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
-        self._call_forgiven()
+        if self.vain_evictions.forgiven:
+            self._call_forgiven()
         ids = self._turns.take_due(now)
         for claim in self._claims.expired(now):
             if claim.has_lost_pod:
@@ -592,7 +593,7 @@ class Preempting:
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             ids.append(claim.workload)
-        if self.room_by_moves:
+        if self.room_by_moves.rooms or self.room_by_moves.deleted_workloads:
             self.room_by_moves.due(now)
         self._claims.forget_going(now)
         ended, lost = self._claims.end_answered()
@@ -626,10 +627,10 @@ class Preempting:
 
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""
-        if forgiven := self.vain_evictions.forgiven:
-            waiting = ((id_, self._workloads.get(id_)) for id_ in list(self._turns.again))
-            self._turns.search_at_once(id_ for id_, it in waiting if it is not None and it.namespace in forgiven)
-            forgiven.clear()
+        forgiven = self.vain_evictions.forgiven
+        waiting = ((id_, self._workloads.get(id_)) for id_ in list(self._turns.again))
+        self._turns.search_at_once(id_ for id_, it in waiting if it is not None and it.namespace in forgiven)
+        forgiven.clear()
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:
         """End the nominations of an earlier process that no claim covers; return what removes them from the pods."""

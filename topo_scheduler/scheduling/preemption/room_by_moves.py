@@ -47,13 +47,9 @@ class RoomByMoves:
         self._workloads = workloads
         self._vain_evictions = vain_evictions
         self.rooms: dict[str, _Room] = {}
-        """By id of the workload."""
-        self._deleted: dict[str, float] = {}
+        """By id of the workload. Read only."""
+        self.deleted_workloads: dict[str, float] = {}
         """Workloads deleted before they used their room, by id, and until when answers to evictions may follow."""
-
-    def __bool__(self) -> bool:
-        """Return whether `due` has anything to do."""
-        return bool(self.rooms or self._deleted)
 
     def evicted(self, pods: Iterable[str], id_: str, namespace: str, until: float, now: float) -> None:
         """Record that at least one of the ``pods`` that move for a workload was evicted.
@@ -62,8 +58,8 @@ class RoomByMoves:
         """
         workload = self._workloads.get(id_)
         if workload is None:
-            if id_ not in self._deleted:
-                self._deleted[id_] = until
+            if id_ not in self.deleted_workloads:
+                self.deleted_workloads[id_] = until
                 self._vain_evictions.in_vain(namespace, TakenBy.NOBODY, now)
         elif workload.at(Stage.PENDING) and id_ not in self.rooms:
             moving = frozenset(pods)
@@ -78,7 +74,7 @@ class RoomByMoves:
         """Record that a workload was deleted: if pods were evicted for it, that was in vain."""
         room = self.rooms.pop(id_, None)
         if room is not None:
-            self._deleted[id_] = room.until
+            self.deleted_workloads[id_] = room.until
             self._vain_evictions.in_vain(room.namespace, TakenBy.NOBODY, now)
 
     def due(self, now: float) -> None:
@@ -88,7 +84,7 @@ class RoomByMoves:
         they were in vain only if one of these is of the same namespace. A workload that is bound later takes that back.
         """
         ledger = self._world.ledger
-        self._deleted = {id_: until for id_, until in self._deleted.items() if now < until}
+        self.deleted_workloads = {id_: until for id_, until in self.deleted_workloads.items() if now < until}
         for id_, room in list(self.rooms.items()):
             remaining = [] if room.is_free else [uid for uid in room.pods if ledger.get(uid) is not None]
             if not remaining and not room.is_free:
