@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.cli.conftest import Served, run
+from tests.cli.served_devices import refuse
 from tests.crds import migration_definition, native_pod_group
 from tests.schemas import follows
 from topo_scheduler.cli.explanation_schema import SCHEMA, Explained
@@ -306,6 +307,39 @@ def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:
         )
         served.call(delete)
     assert explained(served, name)["decision"]["verdict"] == "placed"
+
+
+def outranked(served: Served, *, budget: bool) -> None:
+    """Fill all nodes, and create a pod of higher priority."""
+    store = served.server.store
+    urgent = {"metadata": {"name": "urgent"}, "value": 1000}
+    served.call(lambda: store.create("priorityclasses.scheduling.k8s.io", urgent))
+    for node in range(1, 9):
+        served.create_pod(f"filler-{node}", gpus=8)
+        served.bind(f"filler-{node}", f"node-{node}")
+    if budget:
+        protected = {"metadata": {"name": "web"}, "spec": {"minAvailable": "100%", "selector": {}}}
+        served.call(lambda: store.create("poddisruptionbudgets.policy", protected, "default"))
+    served.create_pod("urgent", gpus=8, priorityClassName="urgent")
+
+
+@pytest.mark.parametrize("budget", [True, False])
+def test_disruption_budgets_count_as_in_the_scheduler(served: Served, budget: bool) -> None:
+    outranked(served, budget=budget)
+    text = explain(served, "urgent")[1]
+    also = "Also: 5 pods of lower priority may not be evicted now: PodDisruptionBudget default/web.\n"
+    assert (also in text) is budget, text
+    assert "PodDisruptionBudgets" not in text
+
+
+def test_without_the_list_of_disruption_budgets_nothing_is_said_of_evictions(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outranked(served, budget=True)
+    refuse(served, monkeypatch, "poddisruptionbudgets", "403")
+    text = explain(served, "urgent")[1]
+    assert "Warning: poddisruptionbudgets.policy may not be listed: the answer does not say whether" in text
+    assert "evicts no pod" not in text and "may not be evicted" not in text
 
 
 def test_a_pod_with_a_claim(served: Served) -> None:

@@ -11,6 +11,7 @@ from topo_scheduler.cli.snapshot import Listed
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Forbidden, NotFound
 from topo_scheduler.kube.connection.resources import (
+    BUDGETS,
     DEVICE_CLASSES,
     NAMESPACES,
     NODE_TOPOLOGIES,
@@ -95,11 +96,28 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
     elif any(_extended_resources(pod) for pod in waiting):
         await _list_devices_of_requests(client, engine.world, listed, waiting)
     await _list_numa_zones(client, engine.world, listed)
+    await _list_budgets(client, engine, listed)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
     if configuration.topology.spec.recovery.enabled:
         await _hold_seats(client, engine, listed, name)
     return engine
+
+
+async def _list_budgets(client: Client, engine: Engine, listed: Listed) -> None:
+    """List the disruption budgets. Without them, the engine evicts no pod and moves none."""
+    try:
+        budgets, problems = await list_all(client, BUDGETS)
+    except (Forbidden, NotFound):
+        listed.problems.append(
+            f"{BUDGETS.described} may not be listed: the answer does not say whether the scheduler would evict or move"
+            " pods to make room"
+        )
+        engine.preempting.enabled = False
+        return
+    listed.problems.extend(problems)
+    engine.budgets_applied(budgets)
+    engine.budgets_known()
 
 
 async def _hold_seats(client: Client, engine: Engine, listed: Listed, scheduler: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, choose_devices
+from topo_scheduler.scheduling.explaining.blocked_class import blocked_class
 from topo_scheduler.scheduling.explaining.compute_domain import compute_domain_sentence
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.explaining.placement_reason import why_there
@@ -374,15 +375,18 @@ class Attempts:
         if not self._explains:
             return KnownFailure(stamp, failure.sentence, {}, (), failure.rule is not None)
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
-        if failure.rule is not None and ask.gang:
+        blocked = blocked_class(self.planner, ask)
+        if blocked is not None and blocked.error:
+            # The problem of a claim is the only reason: no node and no domain was checked.
+            return KnownFailure(stamp, blocked.text, {blocked.error: len(self.planner.nodes)}, (), False)
+        if failure.rule is not None and ask.gang and not (blocked is not None and blocked.text):
             domains = tuple(failure.domains) or domain_reasons(self.planner, ask, layout, failure)
         try:
-            reasons = node_reasons(self.planner, ask, layout)
-        except ClaimError as error:
-            # The claim error is the only reason: no node and no domain was checked.
+            reasons = node_reasons(self.planner, ask, blocked.cls if blocked is not None else ask.groups[0][0])
+        except ClaimError as error:  # a problem on some nodes only excludes all, as in kube-scheduler
             return KnownFailure(stamp, "", {str(error): len(self.planner.nodes)}, (), False)
         compute_domain = compute_domain_sentence(self.planner.around, [cls for cls, _ in ask.groups])
-        text = " ".join(filter(None, (sentence(self.planner, ask, layout, failure), compute_domain)))
+        text = " ".join(filter(None, (sentence(self.planner, ask, layout, failure, blocked), compute_domain)))
         return KnownFailure(stamp, text, reasons, domains, failure.rule is not None)
 
     def _rows(self, workload: Workload, placement: Placement) -> list[int]:

@@ -6,9 +6,12 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.text import counted, plural
+from topo_scheduler.scheduling.explaining.blocked_class import BlockedClass
 from topo_scheduler.scheduling.explaining.close_gpus import close_gpu_shortage
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
+from topo_scheduler.scheduling.placing.checks.unknown_gpus import unknown_gpus
+from topo_scheduler.scheduling.placing.checks.unknown_models import unknown_models
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained, most_held
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementFailure, PlacementQuery
@@ -19,6 +22,7 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Layout, Path
 from topo_scheduler.state.topology.topology_merge import crossed
 
@@ -26,8 +30,8 @@ MAX_DOMAINS: Final = 16
 """Domains with a reason in the result, those closest to enough room first."""
 
 
-def node_reasons(planner: Planner, ask: PlacementQuery, layout: Layout) -> dict[str, int]:
-    """Return how many nodes each reason rejects, for the most demanding class of the query.
+def node_reasons(planner: Planner, ask: PlacementQuery, cls: PodClass) -> dict[str, int]:
+    """Return how many nodes each reason rejects for a class of the query.
 
     A node counts for the first filter that rejects it, as in kube-scheduler. If it lacks several resources, it counts
     for each. For a gang, nodes that could take a member count for `NodeReason.DOMAIN`.
@@ -35,7 +39,7 @@ def node_reasons(planner: Planner, ask: PlacementQuery, layout: Layout) -> dict[
     Raises:
         ClaimError: a claim is invalid, so that no node is feasible.
     """
-    view = planner.views.get(ask.groups[0][0])
+    view = planner.views.get(cls)
     rows = np.flatnonzero(planner.nodes.exists).astype(np.int64)
     counts: dict[str, int] = {}
     unrejected = np.ones(len(rows), np.bool_)
@@ -72,14 +76,26 @@ def domain_reasons(
     )
 
 
-def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure) -> str:
-    """Return the reason in one sentence."""
-    rule = failure.rule
+def sentence(
+    planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure, blocked: BlockedClass | None
+) -> str:
+    """Return the reason in one sentence, after another if a class has no node by itself."""
+    return " ".join(filter(None, (blocked.text if blocked else "", _of_gang(planner, ask, layout, failure, blocked))))
+
+
+def _of_gang(
+    planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure, blocked: BlockedClass | None
+) -> str:
+    rule, is_apart = failure.rule, blocked is not None and bool(blocked.text)
+    if failure.too_large and blocked is not None and blocked.lasting:
+        # The gang is not too large: it would be too large at any size that includes the class.
+        unknown = "; ".join(filter(None, (unknown_models(planner.nodes, ask), unknown_gpus(planner.nodes, ask))))
+        return f"{unknown[0].upper()}{unknown[1:]}." if unknown else ""
     if (close := close_gpu_shortage(planner, ask)) and (not failure.sentence or rule is None):
         return f"{close}."
     if failure.sentence:
         text = f"{failure.sentence[0].upper()}{failure.sentence[1:]}"
-        if rule is None or ask.running or not is_constrained(ask.groups):
+        if rule is None or ask.running or not is_constrained(ask.groups) or is_apart:
             return f"{text}."
         layout = seen_by(ask, layout)
         held = _domain_members(planner, ask, layout, rule)
@@ -109,6 +125,8 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
         return f"{segment_text[0].upper()}{segment_text[1:]}. {need_text}."
     if BLOCK in shortage_text:
         return f"{shortage_text}. {need_text}."
+    if is_apart:
+        return f"{need_text}."  # the room for other classes does not matter
     held = _domain_members(planner, ask, layout, rule)
     most_free = _most_free(layout, rule, held)
     return f"{shortage_text}. {need_text}; {most_free}." if shortage_text else f"{need_text}; {most_free}."

@@ -17,6 +17,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FAULT as AN_EXCEPTION
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, kind_of
+from topo_scheduler.scheduling.explaining.blocked_class import blocked_class
 from topo_scheduler.scheduling.explaining.combined import search_remedies
 from topo_scheduler.scheduling.explaining.domain_table import DomainVerdict, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
@@ -370,7 +371,8 @@ class Explainer:
         yield None
         ask = what_if.ask(workload, members)
         rule = what_if.rule(ask)
-        table = domain_table(what_if.planner, ask, what_if.seen_by(ask))
+        blocked = blocked_class(what_if.planner, ask)
+        table = domain_table(what_if.planner, ask, what_if.seen_by(ask), blocked)
         yield None
         running: Running | None = None
         columns = what_if.planner.nodes.allocatable.shape[1]
@@ -386,7 +388,8 @@ class Explainer:
             yield None
         assert running is not None
         scene = Scene(what_if, workload, members, ask, rule, wall)
-        for _ in search_remedies(scene, running):
+        # Only a change of the claim helps against its problem.
+        for _ in search_remedies(scene, running) if blocked is None or not blocked.error else ():
             yield None
         explanation = Explanation(
             workload=workload.id,

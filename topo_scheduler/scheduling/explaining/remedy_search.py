@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import PLACEMENT, REQUIRED_LEVEL, Enforcement
+from topo_scheduler.scheduling.explaining.blocked_class import blocked_class
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.remedies import Remedy, RemedyCost, RemedyKind, Scene
 from topo_scheduler.scheduling.explaining.running import Running
@@ -146,6 +147,9 @@ def fewer_members(scene: Scene) -> Iterator[None]:
     """Find the largest size that fits now, by the same rules. A smaller gang may need a smaller domain."""
     if not scene.workload.gang:
         return
+    blocked = blocked_class(scene.what_if.planner, scene.ask)
+    if blocked is not None and (blocked.text or blocked.lasting):
+        return  # a smaller gang fits only without the pods that have no node, and a size does not name these
     seated, segments = scene.ask.total - scene.ask.members, scene.ask.segments
     largest = min(len(scene.members) - 1, _upper_bound(scene))
     for size in range(largest, max(0, largest - MAX_SIZES), -1):

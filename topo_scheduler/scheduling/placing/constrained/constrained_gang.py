@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
 from topo_scheduler.scheduling.placing.constrained.leaf_search import (
     ConstrainedSearch,
     LeafPlacement,
+    by_leaf,
     ceilings_of,
     look,
 )
@@ -33,8 +34,10 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.placing.model.size_rule import in_words, make_rule
 from topo_scheduler.scheduling.placing.scoring.tie_breaking import best_of_equals
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, selects_namespace
+from topo_scheduler.scheduling.rules.volumes import uses_volumes
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Layout
@@ -63,7 +66,8 @@ def plan_constrained(task: PlanningTask) -> Placement | PlacementFailure:
     if rule is None:
         return PlacementFailure(
             f"the gang's {query.total} pods{_split(query)} have {_tie(query)}: no domain could hold them together even"
-            " if it were empty"
+            " if it were empty",
+            too_large=True,
         )
     for labelled in (False,) if running_leaves else labelled_first(layout):
         search = ConstrainedSearch(task, list(_now(task, labelled=labelled)), running_leaves)
@@ -151,20 +155,27 @@ def _empty(task: PlanningTask, *, labelled: bool) -> Iterator[SearchState]:
 
 
 def _among_themselves(filter_context: FilterContext, cls: PodClass, query: PlacementQuery) -> PodClass:
-    """Return the class without the constraints that only pods or volumes outside the gang can meet.
+    """Return the class without the constraints that only pods or volumes outside the gang can meet."""
+    constraints = cls.constraints
+    if constraints is None:
+        return replace(cls, repelled=frozenset())
+    affinity = constraints.affinity if affinity_met_by_members(filter_context, cls, query) else ()
+    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
+
+
+def affinity_met_by_members(filter_context: FilterContext, cls: PodClass, query: PlacementQuery) -> bool:
+    """Return whether members of the gang meet the affinity of a class.
 
     A pod counts for a term of affinity only if it meets all terms.
     """
     constraints = cls.constraints
     if constraints is None:
-        return replace(cls, repelled=frozenset())
+        return True
     members = {profile for profiles in query.profiles for profile in profiles if profile is not None}
     charge(len(members) * len(constraints.affinity))
-    met_by_gang = all(
-        selects_namespace(filter_context, term, constraints.namespace) for term in constraints.affinity
-    ) and any(all(term.selector.matches(profile.labels) for term in constraints.affinity) for profile in members)
-    affinity = constraints.affinity if met_by_gang else ()
-    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
+    return all(selects_namespace(filter_context, term, constraints.namespace) for term in constraints.affinity) and any(
+        all(term.selector.matches(profile.labels) for term in constraints.affinity) for profile in members
+    )
 
 
 def rule_of(task: PlanningTask) -> SizeRule | None:
@@ -236,9 +247,29 @@ def _in_order(
 
 
 def _closed(state: SearchState) -> SearchState:
-    """Remove the rows that other pods close to the members, in whatever order members are seated."""
-    fits = [np.where(open_, fit, 0) for open_, fit in zip(state.open_to_groups, state.fit, strict=True)]
+    """Remove the rows that other pods or volumes close to the members, in whatever order members are seated."""
+    fits = []
+    for view, open_, fit in zip(state.views, state.open_to_groups, state.fit, strict=True):
+        constraints = view.cls.constraints
+        # The view counts volumes too. It also counts what other members may still change: affinity and spreads.
+        if constraints is not None and uses_volumes(view.cls) and not (constraints.affinity or constraints.spread):
+            open_ &= view.open
+        fits.append(np.where(open_, fit, 0))
     return replace(state, fit=fits)
+
+
+def _held_alike(state: SearchState, layout: Layout) -> Iterator[tuple[list[int], Int64]]:
+    """Yield the groups that request the same amounts, and how many pods of them a leaf holds (int64[leaves])."""
+    nodes, alike = state.filter_context.nodes, dict[Amounts, list[int]]()
+    for group, cls in enumerate(state.classes):
+        alike.setdefault(cls.amounts, []).append(group)
+    rows = np.arange(nodes.rows, dtype=np.int64)
+    for groups in alike.values():
+        if len(groups) > 1:
+            fit, view = np.zeros(nodes.rows, np.int64), state.views[groups[0]]
+            usable = np.any([state.fit[group] > 0 for group in groups], axis=0)
+            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, rows, fit)
+            yield groups, by_leaf(layout, fit)
 
 
 def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, depth: int, leaves: int) -> Int64:
@@ -261,5 +292,11 @@ def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, d
             for group in range(len(query.groups)):
                 ceiling_together = state.ceiling(group, rows, all_here=not query.running)
                 by_group[group, domain] = min(int(by_group[group, domain]), ceiling_together)
-        bounds = np.maximum(bounds, by_group.sum(axis=0))
+        held = by_group.sum(axis=0)
+        for groups, leaf_room in _held_alike(state, layout):
+            # Each group alone may have room, but all of them on the same few nodes.
+            room = [int(np.sort(leaf_room[first:last])[-leaves:].sum()) for first, last in pairwise(offsets.tolist())]
+            of_groups = by_group[groups].sum(axis=0)
+            held += np.minimum(room, of_groups) - of_groups
+        bounds = np.maximum(bounds, held)
     return bounds

@@ -223,7 +223,7 @@ class ConstrainedSearch:
             return [min(self.home)]
         first, end = domain
         held = np.sum(ceilings, axis=0)[first:end]
-        room = np.sum([_by_leaf(self.layout, fit) for fit in state.fit], axis=0)[first:end]
+        room = np.sum([by_leaf(self.layout, fit) for fit in state.fit], axis=0)[first:end]
         order = np.lexsort((np.arange(end - first), room, -held, 1 - self.layout.aligned[first:end]))
         return [first + int(index) for index in order if held[index]]
 
@@ -233,7 +233,7 @@ def ceilings_of(state: SearchState, query: PlacementQuery, layout: Layout) -> li
     ceilings = []
     for group, (_, count) in enumerate(query.groups):
         constraints = state.classes[group].constraints
-        ceiling = np.minimum(_by_leaf(layout, state.fit[group]), count)
+        ceiling = np.minimum(by_leaf(layout, state.fit[group]), count)
         for key in constraints.apart if constraints is not None else ():
             ceiling = np.minimum(ceiling, _apart_by_leaf(state, layout, group, key))
         ceilings.append(ceiling * named_at(layout, query.within) if query.within else ceiling)
@@ -260,7 +260,8 @@ def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Lea
     return LeafPlacement((unlabelled, len(leaves), leaves[-1] - leaves[0], leaves[0]), depth, len(leaves), steps)
 
 
-def _by_leaf(layout: Layout, values: Int64) -> Int64:
+def by_leaf(layout: Layout, values: Int64) -> Int64:
+    """Return the sum of each leaf (int64[leaves]) of values by row."""
     sums = np.zeros(len(layout.paths), np.int64)
     sum_ranges(np.ascontiguousarray(values), layout.order, layout.offsets, sums)
     return sums

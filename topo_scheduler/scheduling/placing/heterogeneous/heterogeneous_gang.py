@@ -44,7 +44,7 @@ def plan_mixed(task: PlanningTask) -> Placement | PlacementFailure:
     running_leaves = layout.leaves_of(query.running)
     rule = rule_of(task, views)
     if rule is None:
-        return PlacementFailure(_too_large(query))
+        return PlacementFailure(_too_large(query), too_large=True)
     if running_leaves:
         nearest = _look(_GangNodes(task, views), near=running_leaves)
         if nearest is None:

@@ -203,10 +203,12 @@ class PlacementFailure:
     """Why there is no placement: ``sentence``.
 
     ``domains``: paths of domains that fail, each with its reason. ``elsewhere``: set where the planner used a fabric
-    with other levels woven in. It has the size rule on that fabric, and these levels.
+    with other levels woven in. It has the size rule on that fabric, and these levels. ``too_large``: whether the
+    sentence only says that not even an empty domain holds a gang of several classes.
     """
 
     sentence: str
     rule: SizeRule | None = None
     domains: Sequence[tuple[tuple[str, ...], str]] = field(default=())
     elsewhere: tuple[SizeRule, tuple[str, ...]] | None = None
+    too_large: bool = False
