@@ -828,7 +828,8 @@ class Engine:
             self._out += self.outcomes.assume(workload, decision, now)
             self.arrivals.touch(workload)
             # The placement is assumed and the binds are on their way. Later failures must not undo it.
-            with guard(_named(workload), self._out, Activity.PLACEMENT, namespace=workload.namespace):
+            name = f"workload {workload.namespace}/{workload.name}"  # inline: each call of a decision counts
+            with guard(name, self._out, Activity.PLACEMENT, namespace=workload.namespace):
                 self.why.forget(workload.id)
                 self._out += self.preempting.placed(workload, decision, now)
                 self.contention.forget(workload.id)
