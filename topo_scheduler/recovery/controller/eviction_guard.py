@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.model.migration_state import Tracked
+
+BENEFICIARY_OVER: Final = "the Migration for which it makes room is over, or an owner of its pods was deleted"
+"""It may be one of another namespace: the text names neither it nor the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,10 @@ class EvictionGuard:
         beneficiary = tracked.migration.spec.makes_room_for
         answered = [await self.moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
-        if reason := self.why_over(key, uid) or (self.why_over(beneficiary) if beneficiary else ""):
+        if reason := self.why_over(key, uid):
             return reason
+        if beneficiary and self.why_over(beneficiary):
+            return BENEFICIARY_OVER
         if all(answered) or tracked.migration.cause.of_node:
             return ""
         return "the API server does not answer whether the owners of what is moved exist"

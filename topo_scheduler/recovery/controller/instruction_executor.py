@@ -30,6 +30,7 @@ from topo_scheduler.recovery.model.instructions import (
     Warn,
     WriteStatus,
 )
+from topo_scheduler.recovery.model.migration_state import OWNER_NOT_CONFIRMED
 from topo_scheduler.scheduling.barrier import Activity
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class InstructionExecutor:
         """Evict a pod, unless its Migration is over."""
         pod = evict.pod
         if reason := await self.guard.reason_not_to_evict(evict.migration, evict.uid):
-            self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
+            self._evicted(evict, goes=False, reason=OWNER_NOT_CONFIRMED, message=reason)
             return
         result = await self._evictor.evict(
             pod.namespace,
@@ -142,7 +143,7 @@ class InstructionExecutor:
 
 def _condition_reason(outcome: EvictionStatus, message: str) -> str:
     if outcome is EvictionStatus.WITHDRAWN:
-        return "OwnerNotConfirmed"
+        return OWNER_NOT_CONFIRMED
     if outcome is EvictionStatus.BLOCKED:
         return "DisruptionBudget"
     if outcome is EvictionStatus.FAILED:

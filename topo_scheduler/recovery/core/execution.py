@@ -17,7 +17,7 @@ from topo_scheduler.recovery.model.migration_state import (
 )
 from topo_scheduler.recovery.model.seating import seat_of
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
-from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_of, reason_useless_now
+from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_of, beneficiary_over, reason_useless_now
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.pods.workloads import Member, Stage
 
@@ -33,7 +33,7 @@ class Execution:
     def evict(self, tracked: Tracked, now: float) -> None:
         """Have the pods evicted, until all of them are gone."""
         migration = tracked.migration
-        if migration.cause.by_choice and self._cut_short(tracked, now):
+        if (not migration.cause.of_node or migration.spec.makes_room_for) and self._cut_short(tracked, now):
             return
         moves = self._unexpired(tracked, now)
         if moves is None:
@@ -75,8 +75,9 @@ class Execution:
             self.context.write(tracked, now, None, None, ConditionUpdate("Evicted", False, *blockers[0]))
 
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
-        """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
+        """End a move that is useless or lost a seat; pods that are not being evicted stay, or are left to healing."""
         migration, view = tracked.migration, self.context.view
+        over = bool(beneficiary_over(self.context, migration))
         reason = reason_useless_now(self.context, tracked, now)
         if not reason:
             return False
@@ -86,7 +87,10 @@ class Execution:
             if eviction.in_flight:
                 return True  # its answer decides
             accepted = eviction.until > now and not eviction.reason
-            if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
+            terminating = entry is not None and entry.occupant is not None and entry.occupant.terminating
+            # The runner forces no eviction for a beneficiary that is over; healing does, on dead nodes.
+            stuck = over and self.context.detection.dead_for_debounce(move.from_, now)
+            if entry is None or ((accepted or terminating) and not stuck):
                 going.append(move)
         if not going:
             self.context.end(tracked, Phase.CANCELLED, *reason, now)

@@ -133,7 +133,7 @@ class Migrations:
                     self._left_behind(tracked.migration, "edited" if tracked.edited else "ended by another client")
                 elif self._left_some(migration):
                     self._left_behind(tracked.migration, "misled by a status that another client wrote")
-                elif tracked.superseded:
+                elif _kept_from_healing(tracked.migration):
                     self.interference.lost(tracked.migration)
                 self._untrack(key)
                 self._gang_room.forget(uid)
@@ -429,6 +429,12 @@ class Migrations:
         elif not tracked.claimed:
             tracked.not_before = now + at - wall
         return tracked.claimed
+
+
+def _kept_from_healing(migration: Migration) -> bool:
+    """Return whether healing left the pods of a Migration to it, although nothing on their nodes had caused it."""
+    heals = migration.cause.of_node and not migration.spec.makes_room_for
+    return not (heals or migration.yields or migration.cause.holds_places)
 
 
 def _older(version: str, other: str) -> bool:

@@ -188,15 +188,35 @@ class MigrationContext:
         }
 
     def helpers(self, migration: Migration, now: float) -> bool:
-        """Return whether any Migration makes room for this one.
+        """Return whether any Migration makes room for this one, where it has its places.
 
-        It makes room no longer than places are held for its pods.
+        It makes room no longer than places are held for its own pods.
         """
         longest = self.spec.reservation_timeout
-        return any(
-            self.is_helper(other) and self.since(other, Phase.PLANNED, now) <= longest
-            for other in self.index.helpers(migration.key)
-        )
+        return any(self.since(helper, Phase.PLANNED, now) <= longest for helper in self.helpers_at_seats(migration))
+
+    def helpers_at_seats(self, migration: Migration) -> Iterator[Tracked]:
+        """Yield the Migrations that make room for this one where it has its places.
+
+        Any user can name another Migration in ``makesRoomFor``, also before this process begins. So pods of each of
+        them must run on the nodes of these places.
+        """
+        others = self.index.helpers(migration.key)
+        nodes = self._nodes_of_seats(migration) if others else set[str]()
+        for other in others if nodes else ():
+            entries = map(self.view.entry, self.named_uids(other.migration))
+            if self.is_helper(other) and any(entry is not None and entry.node in nodes for entry in entries):
+                yield other
+
+    def _nodes_of_seats(self, migration: Migration) -> set[str]:
+        """Return the nodes that are held for the pods of a Migration until other pods have left them."""
+        moves: Sequence[Move] = ()
+        if migration.phase is Phase.RESERVING:
+            moves = migration.status.moves
+        elif self.view.held.has_seats_of(migration.key) and (tracked := self.tracked.get(migration.key)) is not None:
+            # They are held, but the write that was to record them has failed.
+            moves = tracked.wrote.moves if tracked.wrote is not None else ()
+        return {move.to for move in moves} - {""}
 
     def comes_first(self, tracked: Tracked) -> bool:
         """Return whether a Migration heals, or was created to make room for another: it waits for no requests."""

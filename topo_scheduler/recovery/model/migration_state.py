@@ -54,6 +54,8 @@ class Eviction:
     beneficiary: Beneficiary | None = None
 
 
+OWNER_NOT_CONFIRMED: Final = "OwnerNotConfirmed"
+"""The reason of an eviction that was withdrawn: its Migration is over, or no answer says whether its owners exist."""
 NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
     None: "Reserved",
     Phase.PLANNED: "Reserved",
@@ -70,12 +72,11 @@ class Tracked:
 
     ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of the
     members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status that
-    this process wrote last, and ``ending`` whether that ends the Migration. ``superseded`` is whether it ends because
-    the pods of a failed node get a Migration of their own. ``edited`` is whether another client changed its spec, or
-    the pods that it moves. ``claimed`` is whether it was found to belong to this scheduler. ``owner_gone`` is why
-    nothing is moved any more: an owner of its pods was deleted. ``owners`` are the topmost owners of its pods that this
-    process has read; the next status write includes them. ``found_at_start`` is whether it existed when this process
-    began.
+    this process wrote last, and ``ending`` whether that ends the Migration. ``edited`` is whether another client
+    changed its spec, or the pods that it moves. ``claimed`` is whether it was found to belong to this scheduler.
+    ``owner_gone`` is why nothing is moved any more: an owner of its pods was deleted. ``owners`` are the topmost owners
+    of its pods that this process has read; the next status write includes them. ``found_at_start`` is whether it
+    existed when this process began.
     """
 
     migration: Migration
@@ -90,11 +91,14 @@ class Tracked:
     """Uids of the pods that are being read for it."""
     evictions: dict[str, Eviction] = field(default_factory=dict)
     state: object = None
+    search_again_at: float = -inf
+    """When to search again for pods to relocate, although no room was freed, in seconds."""
+    stayed: dict[str, float] = field(default_factory=dict)
+    """Uids of other pods that did not leave for it in time, and until when no room is planned by their leaving."""
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
     beside: frozenset[str] | None = None
     wrote: MigrationStatus | None = None
     ending: bool = False
-    superseded: bool = False
     edited: bool = False
     claimed: bool = False
     owner_gone: str = ""
@@ -114,6 +118,10 @@ class Tracked:
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= before.spec != migration.spec or fewer
+
+    def stays(self, uid: str, now: float) -> bool:
+        """Return whether another pod did not leave for it lately."""
+        return self.stayed.get(uid, -inf) > now
 
     def is_altered(self, answer: Migration | None) -> bool:
         """Return whether the answer to the last write has another phase than was written."""

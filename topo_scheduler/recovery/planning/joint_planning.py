@@ -257,8 +257,10 @@ class JointPlanning:
         elsewhere = (
             tracked.migration for tracked in context.tracked.values() if tracked.migration.key not in search.claims
         )
-        taken = frozenset(move.uid for migration in elsewhere for move in context.own_moves(migration))
-        eligible, copies = EligiblePods(taken, context.epoch + now), Copies(context.view, now)
+        taken = {move.uid for migration in elsewhere for move in context.own_moves(migration)}
+        planned = (context.tracked[claim.key] for claim in claims if claim.key in context.tracked)
+        taken.update(uid for tracked in planned for uid in tracked.stayed if tracked.stays(uid, now))
+        eligible, copies = EligiblePods(frozenset(taken), context.epoch + now), Copies(context.view, now)
         assert search.free is not None
         search.parts.begin(_with_result(room_for_all(copies, claims, search.free, eligible)))
 

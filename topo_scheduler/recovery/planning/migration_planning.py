@@ -41,7 +41,16 @@ from topo_scheduler.recovery.planning.spares import (
     trial_preparation,
     why_no_seats,
 )
-from topo_scheduler.recovery.planning.voluntary_checks import ALONE_SECONDS, all_have_seats, kept_free, reason_useless
+from topo_scheduler.recovery.planning.voluntary_checks import (
+    ALONE_SECONDS,
+    all_have_seats,
+    beneficiary_name,
+    beneficiary_over,
+    kept_free,
+    not_awaited,
+    reason_useless,
+    superseded_text,
+)
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS
 
@@ -49,6 +58,13 @@ HELP_SECONDS: Final = 30.0
 """Seconds within which the Migrations that make room must have appeared."""
 SEARCH_INTERVAL_SECONDS: Final = 1.0
 """Seconds between two searches for seats, at least."""
+SEARCH_AGAIN_SECONDS: Final = 60.0
+"""Seconds after which pods to relocate are searched for again, although no room was freed.
+
+Other Migrations may have ended that moved them, and disruption budgets may allow their eviction by now.
+"""
+STAYED_SECONDS: Final = 600.0
+"""Seconds for which no room is planned by moving pods that did not leave in time."""
 NOTHING_TO_MOVE: Final = "NothingToMove"
 """The reason of a Migration that ends because its pods are gone."""
 
@@ -75,6 +91,11 @@ def _free_seats(turn: PlanningTurn, moving_pods: Sequence[MovingPod]) -> dict[st
     return dict(share.seats) if share is not None and free else {}
 
 
+def _stands_still(helper: Tracked) -> bool:
+    """Return whether a Migration that makes room has no places for its pods, or their eviction is refused."""
+    return not helper.migration.running or any(eviction.reason for eviction in helper.evictions.values())
+
+
 class Planning:
     """The phases up to Reserving."""
 
@@ -87,7 +108,7 @@ class Planning:
         """Plan a new Migration."""
         migration = tracked.migration
         if self._circular(migration):
-            text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
+            text = f"{beneficiary_name(self.context, migration)}, for which it is to make room, makes room itself"
             self.context.end(tracked, Phase.FAILED, "Circular", text, now)
             return
         if migration.returns_nodes:
@@ -147,8 +168,9 @@ class Planning:
         """Hold seats for the pods that leave, if there are any; end the Migration if it is useless."""
         migration = tracked.migration
         heals = may_use_spares(self.context, migration, now)
-        state: object = (self.context.view.improvements, frozenset(self.context.detection.avoided(now)), heals)
-        if tracked.state == state:
+        avoided, relocates = frozenset(self.context.detection.avoided(now)), self._may_relocate(migration, now)
+        state: object = (self.context.view.improvements, avoided, heals, relocates)
+        if tracked.state == state and not (relocates and now >= tracked.search_again_at):
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
         if turn is not None and turn.share is None:
@@ -168,7 +190,10 @@ class Planning:
         )
         targets, text = lent or (targets, text)
         result = _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
-        if not targets and not self.context.helpers(migration, now):
+        if not targets and self.context.helpers(migration, now):
+            tracked.not_before = result.retry_at  # nothing was searched: once they end, it is
+            return
+        if not targets:
             if not self.context.view.planning.ready:
                 tracked.not_before = result.retry_at
                 return
@@ -183,6 +208,8 @@ class Planning:
         if not targets:
             if tracked.state != LEARNING:
                 tracked.state, tracked.not_before = result.state, result.retry_at
+                tracked.search_again_at = now + SEARCH_AGAIN_SECONDS
+            self.context.release(migration.key)
             moves, reserved = with_targets(migration.status.moves, {}), self._no_seats(migration, moving_pods)
             self.context.write(tracked, now, None, moves, reserved)
             return
@@ -291,13 +318,42 @@ class Planning:
             return
         waited = self.context.since(tracked, Phase.RESERVING, now)
         if waited > self.context.spec.reservation_timeout or (
-            waited > HELP_SECONDS and not self.context.helpers(migration, now)
+            waited > HELP_SECONDS and (not self.context.helpers(migration, now) or self._has_other_room(tracked, now))
         ):
+            tracked.stayed = {uid: until for uid, until in tracked.stayed.items() if until > now}
+            for helper in self.context.helpers_at_seats(migration):
+                tracked.stayed |= dict.fromkeys(self.context.named_uids(helper.migration), now + STAYED_SECONDS)
             self.context.release(migration.key)
             seat_lost = ConditionUpdate(
                 "Reserved", status=False, reason="SeatLost", message="other pods did not leave the reserved nodes"
             )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+
+    def _has_other_room(self, tracked: Tracked, now: float) -> bool:
+        """Return whether there is other room for a Migration, if pods that are to leave its places can't leave them.
+
+        Disruption budgets may keep them there, or there is no room for them elsewhere.
+        """
+        migration = tracked.migration
+        if now < tracked.search_again_at or not any(map(_stands_still, self.context.helpers_at_seats(migration))):
+            return False
+        moving_pods = self.context.moving_pods(migration)
+        if len(moving_pods) < len(migration.status.moves) or not all(pod.member.cls.amounts for pod in moving_pods):
+            return False
+        tracked.search_again_at = now + SEARCH_AGAIN_SECONDS
+        if self._seats(tracked, moving_pods, now):
+            return True
+        remaining = self._may_restart(migration, moving_pods)
+        if remaining and self._seats(tracked, [*moving_pods, *remaining], now):
+            return True
+        if not self._may_relocate(migration, now) or not self.context.view.planning.ready:
+            return False
+        avoided = frozenset(self._avoided(migration, moving_pods, now))
+        searched = self._searching.step(tracked, moving_pods, avoided, None, now)
+        if searched is None:
+            tracked.search_again_at = now + NEXT_STEP_SECONDS
+            return False  # the search goes on
+        return searched.room is not None
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""
@@ -311,8 +367,10 @@ class Planning:
         migration, detection = tracked.migration, self.context.detection
         if not any(self.context.still_present(move) for move in migration.status.moves):
             return NOTHING_TO_MOVE, "the pods are gone already"
-        if migration.spec.makes_room_for and migration.spec.makes_room_for not in self.context.tracked:
-            return "NotNeeded", f"{migration.spec.makes_room_for}, for which it makes room, is over"
+        if over := beneficiary_over(self.context, migration):
+            return "NotNeeded", over
+        if not migration.cause.by_choice and (reason := not_awaited(self.context, migration, now)) is not None:
+            return reason
         nodes = {move.from_ for move in migration.status.moves}
         failed = next(filter(detection.has_problem, sorted(nodes)), "")
         if migration.cause.by_choice and failed:
@@ -320,11 +378,7 @@ class Planning:
         if migration.cause is Cause.REQUESTED and not self.context.warranted(migration):
             dead = next((node for node in sorted(nodes) if detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
-                tracked.superseded = True
-                return (
-                    "NotNeeded",
-                    f"node {dead} has failed: its pods are moved first; create another Migration for the other pods",
-                )
+                return "NotNeeded", superseded_text(dead)
         if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
             return "Healed", "the nodes are healthy again"
         return None

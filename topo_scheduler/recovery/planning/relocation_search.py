@@ -99,7 +99,7 @@ class RelocationSearch:
             search = None
         if search is None or search.parts.stale:
             parts: SlicedSearch[SeatGrant] = context.view.planning.sliced_search()
-            taken = set(context.moved_elsewhere(tracked))
+            taken = {*context.moved_elsewhere(tracked), *(uid for uid in tracked.stayed if tracked.stays(uid, now))}
             parts.begin(look_for_room(context.view, moving_pods, avoided, taken, key, now, context.epoch + now))
             self._search = _CurrentSearch(key, parts, state, now)
         return True

@@ -26,6 +26,7 @@ from topo_scheduler.recovery.model.seating import (
 )
 from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back
 from topo_scheduler.recovery.planning.relocation import helpers_of
+from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_name
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates
@@ -261,7 +262,8 @@ def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) ->
         return False
     if {move.to for move in beneficiary.status.moves} & {move.from_ for move in tracked.migration.status.moves}:
         return True
-    context.end(tracked, Phase.CANCELLED, "NotNeeded", f"{beneficiary.key} has found room elsewhere", now)
+    text = f"{beneficiary_name(context, tracked.migration)} has found room elsewhere"
+    context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
     return False
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.text import one_for
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Beneficiary, Tracked
+from topo_scheduler.recovery.model.migration_state import OWNER_NOT_CONFIRMED, Beneficiary, Tracked
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.planning.voluntary_moves import block_after, fewer_leaves, free_nodes, largest_block
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME
@@ -118,23 +119,66 @@ def kept_free(context: MigrationContext, migration: Migration) -> set[str]:
     return freed | {name for name, row in nodes.row_of.items() if free[row]}
 
 
-def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
-    """Return reason and text of why a voluntary move should evict no further pod; None if it is still useful.
+def beneficiary_over(context: MigrationContext, migration: Migration) -> str:
+    """Return that the Migration for which one makes room is over, as a text; empty if it is not."""
+    beneficiary = migration.spec.makes_room_for
+    if not beneficiary or beneficiary in context.tracked:
+        return ""
+    return f"{beneficiary_name(context, migration)}, for which it makes room, is over"
 
-    Pods on a node that has failed meanwhile go in any case, as long as they have seats: the failure makes it useful.
+
+def beneficiary_name(context: MigrationContext, migration: Migration) -> str:
+    """Return how messages of a Migration refer to the one for which it makes room."""
+    reader = context.view.reader(migration.metadata.namespace)
+    return one_for(migration.spec.makes_room_for, reader, "Migration")
+
+
+def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
+    """Return reason and text of why a Migration that does not heal should evict no further pod; None if it should.
+
+    Pods on a node that has failed meanwhile go in any case, as long as they have seats and the Migration for which they
+    make room goes on: the failure makes it useful.
     """
     migration = tracked.migration
+    if over := beneficiary_over(context, migration):
+        return "NotNeeded", over
+    if node := _unconfirmed_on_dead_node(context, tracked, now):
+        return "NotNeeded", superseded_text(node)
+    if not migration.cause.by_choice:
+        return not_awaited(context, migration, now)
     if context.since(tracked, Phase.RESERVING, now) > context.spec.reservation_timeout:
         return "Expired", "the reservation has ended"
     if (lost := context.lost_target(migration.status.moves, now)) is not None:
         return "SeatLost", f"node {lost} can't be used now"
     if any(context.detection.has_problem(move.from_) for move in migration.status.moves):
         return None
-    beneficiary_key = migration.spec.makes_room_for
-    if beneficiary_key:
-        beneficiary = context.tracked.get(beneficiary_key)
-        if beneficiary is None:
-            return "NotNeeded", f"{beneficiary_key}, for which it makes room, is over"
-        if beneficiary.migration.phase is not Phase.RESERVING:
-            return "NotNeeded", f"{beneficiary_key}, for which it makes room, has its room"
+    beneficiary = context.tracked.get(migration.spec.makes_room_for)
+    if beneficiary is not None and beneficiary.migration.phase is not Phase.RESERVING:
+        return "NotNeeded", f"{beneficiary_name(context, migration)}, for which it makes room, has its room"
     return None
+
+
+def superseded_text(node: str) -> str:
+    """Return why a Migration ends whose pods run on a failed node and on healthy nodes."""
+    return f"node {node} has failed: its pods are moved first; create another Migration for the other pods"
+
+
+def _unconfirmed_on_dead_node(context: MigrationContext, tracked: Tracked, now: float) -> str:
+    """Return a dead node whose pods stay as the API server does not confirm their owners; healing needs no answer."""
+    unconfirmed = (
+        move.from_
+        for move in tracked.migration.status.moves
+        if (eviction := tracked.evictions.get(move.uid)) is not None and eviction.reason == OWNER_NOT_CONFIRMED
+    )
+    return next((node for node in unconfirmed if context.detection.dead_for_debounce(node, now)), "")
+
+
+def not_awaited(context: MigrationContext, migration: Migration, now: float) -> tuple[str, str] | None:
+    """Return why pods need not leave any more: they stayed, and the other Migration has found other room; or None."""
+    beneficiary = context.tracked.get(migration.spec.makes_room_for)
+    if beneficiary is None or not beneficiary.migration.running:
+        return None
+    stayed = any(beneficiary.stays(uid, now) for uid in context.named_uids(migration))
+    if not stayed or any(context.detection.has_problem(move.from_) for move in migration.status.moves):
+        return None
+    return "NotNeeded", f"{beneficiary_name(context, migration)}, for which it makes room, has found room elsewhere"
