@@ -59,7 +59,7 @@ HELP_SECONDS: Final = 30.0
 SEARCH_INTERVAL_SECONDS: Final = 1.0
 """Seconds between two searches for seats, at least."""
 SEARCH_AGAIN_SECONDS: Final = 60.0
-"""Seconds after which pods to relocate are searched for again, although no room was freed.
+"""Seconds after which the scheduler searches again for pods to relocate, although no room was freed.
 
 Other Migrations may have ended that moved them, and disruption budgets may allow their eviction by now.
 """

@@ -136,8 +136,8 @@ def beneficiary_name(context: MigrationContext, migration: Migration) -> str:
 def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
     """Return reason and text of why a Migration that does not heal should evict no further pod; None if it should.
 
-    Pods on a node that has failed meanwhile go in any case, as long as they have seats and the Migration for which they
-    make room goes on: the failure makes it useful.
+    Pods on a node that has failed meanwhile go in any case, as the failure makes the move useful. They need seats, and
+    a beneficiary that is not over.
     """
     migration = tracked.migration
     if over := beneficiary_over(context, migration):
