@@ -684,6 +684,18 @@ class EngineMachine(RuleBasedStateMachine):
         assert [instruction for instruction in said if isinstance(instruction, Bind)] == [], (
             "something could be placed, and nobody woke it"
         )
+        preemptors = {instruction.preemptor.uid for instruction in said if isinstance(instruction, Preempt)}
+        assert not [uid for uid in preemptors if not self.tried_again_by_itself(uid)], (
+            "pods could be evicted for it, and nobody woke it"
+        )
+
+    def tried_again_by_itself(self, uid: str) -> bool:
+        """Return whether the workload of a pod is tried again at a known time, though nothing happens before."""
+        membership, preempting = self.engine.workloads.of_pod(uid), self.engine.preempting
+        if membership is None:
+            return False
+        id_, spared = membership[0].id, preempting._claims.spared.next_end(self.now)
+        return id_ in preempting._turns.again or self.engine.queue.until(id_) is not None or spared is not None
 
 
 def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:

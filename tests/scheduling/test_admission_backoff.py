@@ -9,9 +9,15 @@ from tests.scheduling.driver import Driver, fabric, fabric_driver, gang, held, s
 from tests.scheduling.running_pods import run_pod, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.admission_backoff import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
+from topo_scheduler.scheduling.binding.admission_backoff import (
+    FIRST_BACKOFF_SECONDS,
+    MAX_BACKOFF_SECONDS,
+    REMEMBERED_SECONDS,
+    AdmissionBackoff,
+    kind_of,
+)
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict, Preempt
-from topo_scheduler.state.pods.workloads import Stage
+from topo_scheduler.state.pods.workloads import Member, Stage
 
 WHY = 'admission webhook "w.example.com" denied the request: no'
 
@@ -196,6 +202,56 @@ def test_nothing_more_is_evicted_for_a_pod_whose_bind_is_refused_although_its_dr
     pass_(10)
     assert d.where(large)
     assert evictions == 2
+
+
+def test_a_pod_for_which_no_room_is_made_is_tried_again_when_its_refusals_are_forgotten() -> None:
+    """Nothing else happens in the cluster."""
+    d = fabric_driver({"s1/l1": 1})
+    large = urgent_pod()
+    d.apply(large)
+    for _ in range(4):
+        d.step(1)
+        for uid in list(d.flight):
+            d.answer(uid, BindOutcome.REJECTED, WHY)
+    run_pod(d, "low", "s1-l1-1")
+    d.step(MAX_BACKOFF_SECONDS)
+    assert "evicts no pod" in d.told(large)[-1]
+    assert d.preempted() == []
+    steps = 0
+    while (due := d.engine.next_due()) is not None and not d.preempted() and steps < 20:
+        d.now, steps = max(d.now, due), steps + 1
+        d.step()
+    assert d.preempted() == ["low"]
+    assert d.now >= REMEMBERED_SECONDS
+    assert steps <= 3, "it is not polled"
+
+
+def test_deleted_workloads_wait_for_no_kind_and_do_not_go_first() -> None:
+    admission_backoff, member = AdmissionBackoff(), pending_member()
+    kind = kind_of(member)
+    admission_backoff.refused(kind, "a", WHY, 0)
+    for id_ in ("b", "c"):
+        assert admission_backoff.must_wait(id_, [member], 0) is not None
+    (entry,) = admission_backoff._held.values()
+    assert (list(entry.waiting), entry.first) == (["b", "c"], "b")
+    admission_backoff.forget("b")
+    assert (list(entry.waiting), entry.first) == (["c"], "")
+    admission_backoff.refused(kind, "a", WHY, 1)
+    assert admission_backoff.must_wait("d", [member], 1) is not None
+    admission_backoff.forget("d")
+    admission_backoff.pardon()
+    assert admission_backoff.take_freed() == ["c"], "it waited before the second refusal"
+    assert admission_backoff._waits == {}
+
+
+def pending_member() -> Member:
+    """Return the member of a pending workload."""
+    d = Driver(fabric({"s1/l1": 1}))
+    d.apply(pod := make_pod("p", gpus=9))
+    d.step()
+    membership = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert membership is not None
+    return membership[1]
 
 
 def test_all_others_are_freed_by_the_first_that_is_bound() -> None:

@@ -7,7 +7,7 @@ from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod, PodCondition, Taint
 from topo_scheduler.scheduling.instructions import BindOutcome, RecordDecision
 from topo_scheduler.scheduling.queueing.queue import Place
-from topo_scheduler.scheduling.queueing.requeue import POSTPONED_PAUSE_SECONDS, RULES_PER_CHECK
+from topo_scheduler.scheduling.queueing.requeue import POSTPONED_PAUSE_SECONDS, RETRIES_PER_CHECK
 
 
 def gang(size: int, name: str = "g", gpus: int = 8) -> list[Pod]:
@@ -265,7 +265,7 @@ def test_gangs_that_a_daemon_concerns_are_tried_a_few_at_a_time_and_namespaces_t
         d.forget()
         d.step(pause)
         attempts.append([said.decision.workload.split("/")[0] for said in d.said if isinstance(said, RecordDecision)])
-    assert list(map(len, attempts)) == [*5 * [RULES_PER_CHECK], 0]
+    assert list(map(len, attempts)) == [*5 * [RETRIES_PER_CHECK], 0]
     assert set(attempts[0]) == {f"team-{number}" for number in range(4)}
 
 

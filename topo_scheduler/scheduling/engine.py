@@ -173,6 +173,7 @@ class Engine:
             self.contention,
             self._failure_cache,
             self.outcomes.partially_bound,
+            self.outcomes.admission_backoff,
             self.reserving,
             self.moving,
         )
@@ -730,20 +731,24 @@ class Engine:
         ready, failed = self.outcomes.check(now)
         self._out += ready
         for uid, why in failed:
-            if why.endswith(OUTRANKED) and (membership := self.workloads.of_pod(uid)) is not None:
-                self.preempting.vain_evictions.undone(membership[0].id, TakenBy.OTHERS, now)
+            with guard(f"bind of pod {uid} that is given up", self._out, Activity.OUTCOME):
+                if why.endswith(OUTRANKED) and (membership := self.workloads.of_pod(uid)) is not None:
+                    self.preempting.vain_evictions.undone(membership[0].id, TakenBy.OTHERS, now)
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
         self._queue_not_bound()
         for id_ in self.outcomes.admission_backoff.take_freed():
-            if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
-                self.queue.activate(order_of(workload))
+            with guard(f"workload {id_}", self._out, Activity.OUTCOME):  # nothing else tries the others again
+                waits = self.queue.place(id_) in (Place.BACKOFF, Place.UNSCHEDULABLE)
+                if waits and (workload := self.workloads.get(id_)) is not None:
+                    self.queue.activate(order_of(workload))
 
     def _queue_not_bound(self) -> None:
         """Queue the workloads of which binds failed, each once: thousands of binds of a gang may fail together."""
         not_bound, self._not_bound = self._not_bound, {}
         for id_, until in not_bound.items():
-            if (workload := self.workloads.get(id_)) is not None:
-                self.queue.back_off(order_of(workload), until)
+            with guard(f"workload {id_}", self._out, Activity.OUTCOME):  # the others are to be queued too
+                if (workload := self.workloads.get(id_)) is not None:
+                    self.queue.back_off(order_of(workload), until)
 
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload within its budget; return whether it was placed.
@@ -859,7 +864,7 @@ class Engine:
         try:
             shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
             failed = partial(self.barrier.exceeded, workload.namespace, now=now)
-            obstacle = self.outcomes.admission_backoff.why_none_makes_room(least)
+            obstacle = self.outcomes.admission_backoff.why_none_makes_room(workload.id, least)
             if obstacle and not self.preempting.claims(workload.id):
                 preempt: list[Instruction] = []
             else:

@@ -4,7 +4,7 @@ The world also records changes that could help a pending workload: the rows that
 the last call.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -122,6 +122,8 @@ class World:
         """Room that is reserved for pods of other schedulers, by row. It is charged to the row as if they ran there."""
         self._kept_arrays: tuple[Int64, Int64] | None = None
         self._improved: set[int] = set()
+        self._changed_empty: set[int] = set()
+        """Those of them that may hold a pod now which they could not hold even if empty, DaemonSet pods aside."""
         self._rules_changed = False
         self._neighbours_at = self.around.position
         self._repelling_moved = False
@@ -184,7 +186,7 @@ class World:
             self.claimed_gpus.node_changed(name)
         elif was_ready and not self.nodes.ready[row] and (leaf := self.leaf_of(name)):
             self.history.note(leaf, now, good=False)
-        self._improve(row)
+        self._improve(row, even_empty=True)
         self._rules_changed = True
         if short := [resource for resource in self.oversubscribed(name) if resource not in over]:
             remedy = "end some of them, or check why the node offers so little"
@@ -235,6 +237,7 @@ class World:
         self.links.nodes_changed()
         self._change_rules()
         self._improved.discard(row)
+        self._changed_empty.discard(row)
 
     # ------------------------------------------------------------ pods
 
@@ -410,7 +413,7 @@ class World:
         self._penalised = set(levels)
         for node in self.penalties.reopened(now):
             if (row := self.nodes.row_of.get(node)) is not None:
-                self._improve(row)
+                self._improve(row, even_empty=True)
 
     def look_at_fabric(self) -> list[str]:
         """Update links; return problems of the labels and links that describe the fabric, each problem once."""
@@ -544,7 +547,7 @@ class World:
             self.nodes.keep_spare(row, True)
         for row in sorted(given_back):
             self.nodes.keep_spare(row, False)
-            self._improve(row)
+            self._improve(row, even_empty=True)
         if rules:
             self._change_rules()
 
@@ -555,7 +558,7 @@ class World:
         changes, row_of = self.inventory.take_changes(), self.nodes.row_of
         self.backed.note(row_of if changes.all_devices or changes.all_use else (*changes.devices, *changes.use))
         for recounted in self.backed.settle():
-            self._improve(recounted)
+            self._improve(recounted, even_empty=True)
             self._rules_changed = True
         self._count_offered()
         shared = self.inventory.shared_slices_version
@@ -565,7 +568,7 @@ class World:
                 if reads_all or name in changes.devices:
                     self._read_hardware(row)
                 self.nodes.facts_changes.append(row)
-                self._improve(row)
+                self._improve(row, even_empty=True)
                 self._rules_changed = True
         for name in row_of if changes.all_use else changes.use:
             if (row := row_of.get(name)) is not None:
@@ -590,7 +593,7 @@ class World:
         for row in sets.rows_with(hardware).tolist():
             self.nodes.facts_changes.append(row)
             self.nodes.capacity_changes.append(row)
-            self._improve(row)
+            self._improve(row, even_empty=True)
 
     def settle_numa_zones(self, now: float) -> list[str]:
         """Apply changes of NUMA nodes to the nodes that they concern; return problems of their reports, each once."""
@@ -600,7 +603,7 @@ class World:
             if (row := self.nodes.row_of.get(name)) is not None:
                 (self.nodes.facts_changes if machine_changed else self.nodes.capacity_changes).append(row)
                 self._rules_changed |= machine_changed
-                self._improve(row)
+                self._improve(row, even_empty=machine_changed)
         return zones.take_problems()
 
     # ------------------------------------------------------------ improvements
@@ -621,19 +624,26 @@ class World:
         """Record that any placement may have become possible, because the configuration changed."""
         self._rules_changed = True
         for row in self.nodes.row_of.values():
-            self._improve(row)
+            self._improve(row, even_empty=True)
 
     @property
     def improved(self) -> bool:
         """Whether `take_improved` has something to return."""
         return bool(self._improved) or self._rules_changed or self.nodes.daemon_changes.is_new
 
-    def take_improved(self) -> tuple[Sequence[int], bool]:
-        """Return the rows that gained room or changed since the last call, and whether size rules may differ now."""
-        rows, changed = sorted(self._improved), self._rules_changed
+    def take_improved(self) -> tuple[Sequence[int], Set[int], bool]:
+        """Return what changed since the last call.
+
+        Returns:
+            The rows that gained room or changed, those of them that may hold pods now which they could not hold even
+            if empty, and whether size rules may differ now. DaemonSet pods that go have a list of their own:
+            `DaemonChanges`.
+        """
+        rows, even_empty, changed = sorted(self._improved), self._changed_empty, self._rules_changed
         self._improved.clear()
+        self._changed_empty = set()
         self._rules_changed = False
-        return rows, changed
+        return rows, even_empty, changed
 
     def _change_rules(self) -> None:
         # Less room may help, too: a size rule that required too few leaves may now allow more.
@@ -644,6 +654,8 @@ class World:
         if self.around.devices is not None:
             self.hardware.put(row, self.around.devices)
 
-    def _improve(self, row: int) -> None:
+    def _improve(self, row: int, *, even_empty: bool = False) -> None:
         self.improvements += 1
         self._improved.add(row)
+        if even_empty:
+            self._changed_empty.add(row)

@@ -18,6 +18,7 @@ which others had been evicted.
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.text import clipped
@@ -62,7 +63,7 @@ def kind_of(member: Member) -> Kind:
     return member.namespace, member.cls
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
     """A kind of pods that was refused.
 
@@ -77,7 +78,7 @@ class Held:
         defied: whether a bind was refused although its dry run was not.
         vain: refusals of pods for which others had been evicted.
         first: id of the workload that goes first next time.
-        waiting: ids of the workloads in backoff.
+        waiting: ids of the workloads that were held back, or for which no room was made.
     """
 
     kind: Kind
@@ -90,6 +91,11 @@ class Held:
     vain: int = 0
     first: str = ""
     waiting: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def makes_no_room(self) -> bool:
+        """Whether nothing is evicted for pods of the kind."""
+        return self.defied or self.vain >= MAX_VAIN_EVICTIONS
 
 
 @dataclass(slots=True)
@@ -114,6 +120,10 @@ class AdmissionBackoff:
         self._rehearsals: dict[str, _Rehearsal] = {}
         self._ended: list[_Rehearsal] = []
         self._freed: dict[str, None] = {}
+        self._waits: dict[str, list[Held]] = {}
+        """Kinds for which each workload waits."""
+        self._expires = inf
+        """When a kind is forgotten for which no room was made, or before that, in seconds."""
 
     def __len__(self) -> int:
         """Return how many kinds of pods are in backoff."""
@@ -125,14 +135,19 @@ class AdmissionBackoff:
         """Return whether pods of one of these kinds were refused and have not been accepted since."""
         return bool(self._held) and any(kind in self._held for kind in kinds)
 
-    def why_none_makes_room(self, members: Iterable[Member]) -> str:
-        """Return why nothing is evicted for pods, as a sentence; empty if something may be."""
+    def why_none_makes_room(self, workload: str, members: Iterable[Member]) -> str:
+        """Return why nothing is evicted for pods of a workload, as a sentence; empty if something may be.
+
+        The workload is among those that `take_freed` returns once that may differ.
+        """
+        text = ""
         for held in map(self._held.get, {kind_of(member) for member in members} if self._held else ()):
-            if held is not None and held.defied:
-                return f"{NO_ROOM_IS_MADE}: {held.why}."
-            if held is not None and held.vain >= MAX_VAIN_EVICTIONS:
-                return f"{REFUSED_AFTER_EVICTIONS}: {held.why}."
-        return ""
+            if held is None or not held.makes_no_room:
+                continue
+            self._wait(workload, held)
+            self._expires = min(self._expires, held.until + REMEMBERED_SECONDS)
+            text = text or f"{NO_ROOM_IS_MADE if held.defied else REFUSED_AFTER_EVICTIONS}: {held.why}."
+        return text
 
     def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
         """Return until when a workload is in backoff and the API server's message; None if it may be decided on.
@@ -147,15 +162,20 @@ class AdmissionBackoff:
             held = self._held.get(kind)
             if held is None or (until := self._until(kind, held, workload, now)) <= now:
                 continue
-            held.waiting[workload] = None
+            self._wait(workload, held)
             if waits is None or until > waits[0]:
                 waits = until, held.why
         return waits
 
+    def _wait(self, workload: str, held: Held) -> None:
+        if workload not in held.waiting:
+            held.waiting[workload] = None
+            self._waits.setdefault(workload, []).append(held)
+
     def _until(self, kind: Kind, held: Held, workload: str, now: float) -> float:
         if held.trial:
             return now + TURN_SECONDS
-        if now > held.until + REMEMBERED_SECONDS:
+        if now >= held.until + REMEMBERED_SECONDS:
             self._free(kind)
             return now
         if not held.first and workload != held.refused:
@@ -238,17 +258,15 @@ class AdmissionBackoff:
             longest: backoff in seconds.
             bind: uid of the pod, if a bind was refused.
         """
-        known = self._held.get(kind)
-        defied = known is not None and (known.defied or bind in known.trial)
-        # Binds that were in flight together are refused together, and count as one refusal.
-        count = 1 if known is None else known.count + (now >= known.until)
-        if known is not None:
-            self._end_trial(known)
-            del self._held[kind]
         # Workloads in backoff come again by themselves, and their backoff then starts again.
-        until = now + doubled(FIRST_BACKOFF_SECONDS, count, longest)
-        vain = 0 if known is None else known.vain
-        self._held[kind] = Held(kind, count, until, clipped(why, MAX_CHARACTERS), workload, defied=defied, vain=vain)
+        known = self._held.pop(kind, None)
+        held = self._held[kind] = known or Held(kind, 0, now, "", "")
+        held.defied = held.defied or bind in held.trial
+        self._end_trial(held)
+        # Binds that were in flight together are refused together, and count as one refusal.
+        held.count += now >= held.until
+        held.until = now + doubled(FIRST_BACKOFF_SECONDS, held.count, longest)
+        held.why, held.refused, held.first = clipped(why, MAX_CHARACTERS), workload, ""
 
     def evicted_in_vain(self, kind: Kind) -> None:
         """Record that others had been evicted for a pod that was refused."""
@@ -270,9 +288,31 @@ class AdmissionBackoff:
         """Forget the kinds of which no pod was tried for long; the ones refused last come last."""
         while self._held:
             held = next(iter(self._held.values()))
-            if held.trial or now <= held.until + REMEMBERED_SECONDS:
-                return
+            if held.trial or now < held.until + REMEMBERED_SECONDS:
+                break
             self._free(held.kind)
+        if now < self._expires:
+            return
+        self._expires = inf
+        for held in [held for held in self._held.values() if held.makes_no_room and held.waiting]:
+            if not held.trial and now >= held.until + REMEMBERED_SECONDS:
+                self._free(held.kind)
+                continue
+            # A bind on trial may take longer. Its result ends the trial, and changes `until` or frees the kind.
+            at = max(held.until + REMEMBERED_SECONDS, now + MAX_BACKOFF_SECONDS if held.trial else now)
+            self._expires = min(self._expires, at)
+
+    def next_due(self) -> float | None:
+        """Return when `forget_old` may free workloads for which no room was made, in seconds."""
+        return self._expires if self._expires < inf else None
+
+    def forget(self, workload: str) -> None:
+        """Forget a workload that was deleted."""
+        for held in self._waits.pop(workload, ()):
+            held.waiting.pop(workload, None)
+            if held.first == workload:
+                held.first = ""  # another one goes first
+        self._freed.pop(workload, None)
 
     def bound(self, uid: str) -> None:
         """Record that a pod is bound: if it was on trial, pods of its kind are no longer in backoff."""
@@ -312,6 +352,12 @@ class AdmissionBackoff:
         held = self._held.pop(kind)
         self._end_trial(held)
         self._freed |= held.waiting
+        for workload in held.waiting:
+            waits = self._waits[workload]
+            waits.remove(held)
+            if not waits:
+                del self._waits[workload]
+        held.waiting.clear()
 
     def _end_trial(self, held: Held) -> None:
         for uid in held.trial:

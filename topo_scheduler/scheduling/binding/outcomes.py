@@ -11,6 +11,7 @@ same node (`unsettled`).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from math import inf
 from typing import Final
@@ -512,18 +513,24 @@ class Outcomes:
             with guard(f"rollback of gang {name}", out, Activity.OUTCOME, namespace=workload.namespace):
                 if not workload.complete:
                     self._roll_back(workload, now)
-        again = (
-            self._withdraw(uid) if self.partially_bound.is_withdrawn(uid) else self._sent[uid].bind
-            for uid in self._unsettled.take_due(now)
-        )
-        return [*out, *again, *self.partially_bound.part(now), *self.partially_bound.missing_marks()]
+        for uid in self._unsettled.take_due(now):
+            try:
+                out.append(self._withdraw(uid) if self.partially_bound.is_withdrawn(uid) else self._sent[uid].bind)
+            except Exception as error:
+                out += failure_of(f"bind of pod {uid} that is written again", error, Activity.OUTCOME)
+                self._unsettled.defer(uid, now)
+        for rest in (partial(self.partially_bound.part, now), self.partially_bound.missing_marks):
+            try:
+                out += rest()
+            except Exception as error:
+                out += failure_of("partially bound gangs", error, Activity.OUTCOME)
+        return out
 
     def next_due(self) -> float | None:
         """Return when to call `due` next."""
         times = [due] if (due := self.partially_bound.next_due(self._idle_since)) is not None else []
         times += [at for at in (self.claims.next_due(), self.volumes.next_due()) if at is not None]
-        if (again := self._unsettled.next_due()) is not None:
-            times.append(again)
+        times += [at for at in (self._unsettled.next_due(), self.admission_backoff.next_due()) if at is not None]
         return min(times, default=None)
 
     def check_overdrawn(self, pod: Pod, now: float, *, resized: bool = False, bound: bool = True) -> list[Instruction]:

@@ -71,6 +71,11 @@ class Unsettled:
         self._pausing.setdefault(namespace, {})[uid] = None
         self._schedule(uid, bind, now + doubled(FIRST_PAUSE_SECONDS, bind.unanswered, LONGEST_PAUSE_SECONDS))
 
+    def defer(self, uid: str, now: float) -> None:
+        """Record that an attempt could not be made: it follows after a backoff."""
+        if (bind := self._binds.get(uid)) is not None:
+            self.put(uid, bind.namespace, now)
+
     def hasten(self, uid: str, now: float) -> None:
         """End the backoff of a bind, so that it is written again at once."""
         bind = self._binds.get(uid)

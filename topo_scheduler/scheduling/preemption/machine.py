@@ -571,10 +571,18 @@ class Preempting:
 
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
-        out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
         if self.vain_evictions.forgiven:
             self._call_forgiven()
         ids = self._turns.take_due(now)
+        try:
+            return self._due(ids, now), ids
+        except Exception:
+            self._turns.search_at_once(ids)  # nothing else tries them again
+            raise
+
+    def _due(self, ids: list[str], now: float) -> list[Instruction]:
+        """Return the instructions that are due by now; add the workloads whose claims end to ``ids``."""
+        out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
         for claim in self._claims.expired(now):
             if claim.has_lost_pod:
                 out += self._claims.clear(claim)
@@ -597,7 +605,8 @@ class Preempting:
             self.room_by_moves.due(now)
         self._claims.forget_going(now)
         ended, lost = self._claims.end_answered()
-        return [*out, *ended], [*ids, *lost]
+        ids += lost
+        return out + ended
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""

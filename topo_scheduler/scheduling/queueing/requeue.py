@@ -1,12 +1,14 @@
 """Which workloads the engine must try: those that changed, and those that an event since then may help."""
 
 from collections import deque
+from collections.abc import Iterable, Set
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
+from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS, Activity, failure_of, guard
+from topo_scheduler.scheduling.binding.admission_backoff import AdmissionBackoff
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
 from topo_scheduler.scheduling.instructions import Instruction
@@ -37,8 +39,11 @@ VIEWS_PER_STEP: Final = 32
 """Classes with a view that one step checks by it, of those with enough free resources on a changed node."""
 POSTPONED_PER_CHECK: Final = 32
 """Postponed workloads that one step checks together, by changed nodes only."""
-RULES_PER_CHECK: Final = 8
-"""Gangs at most that one such check has tried again because their size rules may differ: each costs milliseconds."""
+RETRIES_PER_CHECK: Final = 8
+"""Workloads at most that one such check has tried again although none may have room, as each costs milliseconds.
+
+These are gangs whose size rules may differ, and workloads that no node could hold before even if it were empty.
+"""
 VIEWS_PER_CHECK: Final = 8
 """Views by which such a check looks at postponed workloads; beyond that, free resources and labels are enough."""
 POSTPONED_PAUSE_SECONDS: Final = 0.05
@@ -86,8 +91,8 @@ class _Improvement:
         return known
 
 
-def _fits(views: Views, cls: PodClass, rows: Int64) -> bool:
-    """Return whether a class fits on any of the rows."""
+def _fits(views: Views, cls: PodClass, rows: Int64, *, empty: bool = False) -> bool:
+    """Return whether a class fits on any of the rows, now or if they were ``empty``."""
     if not len(rows):
         return False
     try:
@@ -95,7 +100,7 @@ def _fits(views: Views, cls: PodClass, rows: Int64) -> bool:
             view = views.get(cls)
     except Exception:
         return True  # the attempt fails the same way, and reports it
-    return bool((view.fit[rows] > 0).any())
+    return bool(((view.empty_fit if empty else view.fit)[rows] > 0).any())
 
 
 class Requeuer:
@@ -112,6 +117,7 @@ class Requeuer:
         contention: SchedulerContention,
         failure_cache: FailureCache,
         partially_bound: PartiallyBoundGangs,
+        admission_backoff: AdmissionBackoff,
         reserving: Reserving,
         moving: Moving,
     ) -> None:
@@ -124,15 +130,21 @@ class Requeuer:
         self._contention = contention
         self._failure_cache = failure_cache
         self._partially_bound = partially_bound
+        self._admission_backoff = admission_backoff
         self._reserving = reserving
         self._moving = moving
         self._late: dict[str, deque[str]] = {}
         """Postponed workloads by namespace."""
         self._is_late: set[str] = set()
         self._late_rules: set[str] = set()
-        """Those of them whose size rule may differ because DaemonSet pods came or went."""
+        """Those of them for which an empty node may hold another number of pods, as DaemonSet pods came or went.
+
+        So the size rule of a gang may differ, and a pod may fit that no node could hold.
+        """
         self._late_rows: set[int] = set()
         """Rows that changed since the first of them was postponed."""
+        self._late_empty: set[int] = set()
+        """Those of them that may hold pods now which they could not hold even if empty."""
         self._next_check = 0.0
         self._views_left = VIEWS_PER_CHECK
         self._storage = StorageWakes()
@@ -148,6 +160,7 @@ class Requeuer:
                     self._queue.remove(id_)
                     self._preempting.deleted(id_, now)
                     self._contention.forget(id_)
+                    self._admission_backoff.forget(id_)
                     self._reserving.deleted(id_, now)
                     self._moving.forget(id_)
                 else:
@@ -175,7 +188,7 @@ class Requeuer:
 
     def wake(self, now: float) -> None:
         """Activate the workloads that events since the last step may help."""
-        rows, rules_changed = self._world.take_improved()
+        rows, even_empty, rules_changed = self._world.take_improved()
         neighbours = self._world.take_neighbours()
         claims, storage_changed = self._world.around.storage.take_changes()
         stored = bool(storage_changed or self._storage.late) and self._storage.begin(now, changed=storage_changed)
@@ -185,7 +198,7 @@ class Requeuer:
         daemon_changes = self._world.nodes.daemon_changes
         daemons_changed, daemon_changes.is_new = daemon_changes.is_new, False
         if self._is_late:
-            self._late_rows.update(rows)
+            self._note_rows(rows, even_empty)
             if not daemons_changed:  # otherwise below, with the gangs that it concerns
                 self._check_postponed(now)
         if not (
@@ -204,7 +217,7 @@ class Requeuer:
         if len(index):
             self._attempts.planner.extensions.guard.begin()
         improvement: _Improvement | None = None
-        noted = bool(self._is_late)
+        noted = bool(self._is_late)  # whether postponed workloads are to be checked by these rows already
         lowest = self._preempting.lowest
         for id_ in self._queue.unschedulable():
             workload = self._workloads.get(id_)
@@ -222,7 +235,7 @@ class Requeuer:
             if nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
                 continue
-            if daemons_changed and workload.gang:
+            if daemons_changed and (workload.gang or not workload.room_helps):
                 self._late_rules.add(id_)
                 self._postpone(workload)
             room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
@@ -230,17 +243,19 @@ class Requeuer:
                 if improvement is None:
                     improvement = _Improvement(index, self._world.nodes, self._attempts.planner.views)
                 helps = rules or improvement.helps(cls)
-                if helps is None:
-                    if not noted:
-                        self._late_rows.update(rows)
-                        noted = True
-                    self._postpone(workload)
-                    break
                 if helps:
                     self._queue.wake(id_)
                     break
+                if helps is None:
+                    self._postpone(workload)
+                    break
             else:
-                self._nudge(workload, lowest, now)
+                if workload.room_helps:
+                    self._nudge(workload, lowest, now)
+                elif even_empty:
+                    self._postpone(workload)
+        if self._is_late and not noted:
+            self._note_rows(rows, even_empty)
         if stored:
             self._storage.end(now)
         if daemons_changed:
@@ -251,7 +266,8 @@ class Requeuer:
 
     def check_all(self) -> None:
         """Postpone all unschedulable workloads, to be checked by all nodes: what changed was lost with an exception."""
-        self._late_rows.update(range(self._world.nodes.rows))
+        rows = set(range(self._world.nodes.rows))
+        self._note_rows(rows, rows)
         for id_ in self._queue.unschedulable():
             if (workload := self._workloads.get(id_)) is not None and not workload.requeue_conditions.refused:
                 self._postpone(workload)
@@ -274,6 +290,11 @@ class Requeuer:
         late = self._next_check if self._is_late else None
         return min((at for at in (late, self._storage.next_due()) if at is not None), default=None)
 
+    def _note_rows(self, rows: Iterable[int], even_empty: Set[int]) -> None:
+        """Have the postponed workloads checked by more rows."""
+        self._late_rows.update(rows)
+        self._late_empty |= even_empty
+
     def _postpone(self, workload: Workload) -> None:
         if workload.id not in self._is_late:
             self._is_late.add(workload.id)
@@ -284,7 +305,7 @@ class Requeuer:
         if now < self._next_check:
             return
         self._next_check = now + POSTPONED_PAUSE_SECONDS
-        rows = np.array(sorted(self._late_rows), np.int64)
+        rows, even_empty = (np.array(sorted(late), np.int64) for late in (self._late_rows, self._late_empty))
         lowest = self._preempting.lowest
         left, self._views_left = POSTPONED_PER_CHECK, VIEWS_PER_CHECK
         while left > 0 and self._is_late:
@@ -300,20 +321,25 @@ class Requeuer:
             workload = self._workloads.get(id_)
             if workload is None or self._queue.place(id_) is not Place.UNSCHEDULABLE:
                 continue
-            if rule and self._rule_may_differ(workload):
-                left -= max(1, POSTPONED_PER_CHECK // RULES_PER_CHECK) - 1
+            classes = workload.requeue_conditions.classes
+            retries = rule and self._daemons_concern(workload)
+            if not retries and any(self._may_help_now(cls, rows) for cls in classes):
                 self._queue.wake(id_)
-            elif any(self._may_help_now(cls, rows) for cls in workload.requeue_conditions.classes):
+            elif retries or (
+                not workload.room_helps and any(self._may_help_now(cls, even_empty, empty=True) for cls in classes)
+            ):
+                left -= max(1, POSTPONED_PER_CHECK // RETRIES_PER_CHECK) - 1
                 self._queue.wake(id_)
             else:
                 self._nudge(workload, lowest, now)
         if not self._is_late:
             self._late_rows.clear()
+            self._late_empty.clear()
         if not self._late_rules:
             self._world.nodes.daemon_changes.clear()
 
-    def _rule_may_differ(self, workload: Workload) -> bool:
-        """Return whether the size rule may differ because of DaemonSet pods that came or went."""
+    def _daemons_concern(self, workload: Workload) -> bool:
+        """Return whether another number of pods fits on an empty node because DaemonSet pods came or went."""
         conditions, nodes = workload.requeue_conditions, self._world.nodes
         alone = len(conditions.classes) == 1 and not conditions.depends_on_pods
         for cls in conditions.classes:
@@ -322,22 +348,26 @@ class Requeuer:
                 return True
         return False
 
-    def _may_help_now(self, cls: PodClass, rows: Int64) -> bool:
-        """Return whether any of the rows may help. A view is more precise, but making it takes long."""
+    def _may_help_now(self, cls: PodClass, rows: Int64, *, empty: bool = False) -> bool:
+        """Return whether any of the rows may help, now or if they were ``empty``.
+
+        A view is more precise, but making it takes long.
+        """
         views = self._attempts.planner.views
-        if not self._may_help(cls, rows):
+        if not self._may_help(cls, rows, empty=empty):
             return False
         if cls not in views or not self._views_left:
             return True
         self._views_left -= 1
-        return _fits(views, cls, rows)
+        return _fits(views, cls, rows, empty=empty)
 
-    def _may_help(self, cls: PodClass, rows: Int64) -> bool:
+    def _may_help(self, cls: PodClass, rows: Int64, *, empty: bool) -> bool:
         """Return whether any of the rows is eligible and has enough free. This ignores other pods and volumes."""
         nodes = self._world.nodes
+        used = nodes.daemons if empty else nodes.requested
         has_room = nodes.exists[rows]
         for column, amount in cls.amounts:
-            has_room &= nodes.allocatable[rows, column] - nodes.requested[rows, column] >= amount
+            has_room &= nodes.allocatable[rows, column] - used[rows, column] >= amount
         rows = rows[has_room]
         try:
             return bool(eligible(nodes, cls, rows, self._world.around.extensions.filters).any())
@@ -350,10 +380,15 @@ class Requeuer:
         Return the instructions of the preemption.
         """
         out, unblocked = self._preempting.due(now)
-        for id_ in [*unblocked, *self._contention.take_impatient(now)]:
-            workload, place = self._workloads.get(id_), self._queue.place(id_)
-            if workload is not None and place is Place.UNSCHEDULABLE:
-                self._queue.activate(order_of(workload))
-            elif place is not Place.ACTIVE:
-                self._preempting.rest(id_)  # its turn goes to the next one
+        try:
+            unblocked += self._contention.take_impatient(now)
+        except Exception as error:
+            out += failure_of("workloads that wait for other schedulers", error, Activity.DECISION)
+        for id_ in unblocked:
+            with guard(f"workload {id_}", out, Activity.PREEMPTION):  # nothing else tries the others again
+                workload, place = self._workloads.get(id_), self._queue.place(id_)
+                if workload is not None and place is Place.UNSCHEDULABLE:
+                    self._queue.activate(order_of(workload))
+                elif place is not Place.ACTIVE:
+                    self._preempting.rest(id_)  # its turn goes to the next one
         return out
