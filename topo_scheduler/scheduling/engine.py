@@ -815,7 +815,7 @@ class Engine:
             self.queue.back_off(order_of(workload), until)
             return False
         admission_backoff = self.outcomes.admission_backoff
-        if admission_backoff and (held := admission_backoff.must_wait(workload.id, pending, now)) is not None:
+        if admission_backoff.any_held and (held := admission_backoff.must_wait(workload.id, pending, now)) is not None:
             self._out += self._unschedulable.hold_back(workload, pending, *held, now)
             return False
         before = clock()

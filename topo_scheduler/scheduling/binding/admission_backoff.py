@@ -114,6 +114,8 @@ class AdmissionBackoff:
     def __init__(self) -> None:
         self._held: dict[Kind, Held] = {}
         """Kinds in backoff, in order of their last refusal."""
+        self.any_held = False
+        """Whether any kind is in backoff. Each decision asks, so this is no call."""
         self._few = FEW_KINDS
         """Number of kinds above which the scheduler drops those without pods."""
         self._trial: dict[str, Held] = {}
@@ -261,6 +263,7 @@ class AdmissionBackoff:
         # Workloads in backoff come again by themselves, and their backoff then starts again.
         known = self._held.pop(kind, None)
         held = self._held[kind] = known or Held(kind, 0, now, "", "")
+        self.any_held = True
         held.defied = held.defied or bind in held.trial
         self._end_trial(held)
         # Binds that were in flight together are refused together, and count as one refusal.
@@ -350,6 +353,7 @@ class AdmissionBackoff:
 
     def _free(self, kind: Kind) -> None:
         held = self._held.pop(kind)
+        self.any_held = bool(self._held)
         self._end_trial(held)
         self._freed |= held.waiting
         for workload in held.waiting:

@@ -182,7 +182,7 @@ class Outcomes:
             binds.append(bind)
         all_members = workload.rollbacks > 0  # admission may treat members differently: try all before binding any
         tried = None
-        if self.admission_backoff or all_members:
+        if self.admission_backoff.any_held or all_members:
             tried = self.admission_backoff.rehearse(workload.members, decision.seats, binds, all_members=all_members)
         if tried is None:
             hold = self._hold if has_claims else self._hold_volumes
