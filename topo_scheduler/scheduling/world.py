@@ -635,9 +635,9 @@ class World:
         """Return what changed since the last call.
 
         Returns:
-            The rows that gained room or changed, those of them that may hold pods now which they could not hold even
-            if empty, and whether size rules may differ now. DaemonSet pods that go have a list of their own:
-            `DaemonChanges`.
+            The rows that gained room or changed, and whether size rules may differ now. Between them those of the
+            rows that may hold pods now which they could not hold even if empty. DaemonSet pods that go have a list of
+            their own: `DaemonChanges`.
         """
         rows, even_empty, changed = sorted(self._improved), self._changed_empty, self._rules_changed
         self._improved.clear()

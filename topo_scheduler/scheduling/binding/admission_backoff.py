@@ -78,7 +78,7 @@ class Held:
         defied: whether a bind was refused although its dry run was not.
         vain: refusals of pods for which others had been evicted.
         first: id of the workload that goes first next time.
-        waiting: ids of the workloads that were held back, or for which no room was made.
+        waiting: ids of the workloads in backoff for it, and of those for which no room was made.
     """
 
     kind: Kind

@@ -37,7 +37,7 @@ LONGEST_SHARED_PAUSE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class _Eviction:
+class _EvictionRecord:
     """The last evictions for a workload of a namespace, and what became of its place.
 
     ``wanted`` are the amounts that its place must have to count, by resource column. ``room`` is that place.
@@ -64,7 +64,7 @@ class VainEvictions:
     """The last evictions for each workload until it is bound, and namespaces that pause."""
 
     def __init__(self) -> None:
-        self.evictions: dict[str, _Eviction] = {}
+        self.evictions: dict[str, _EvictionRecord] = {}
         """By id of the workload. Read only."""
         self._pauses = NamespacePauses()
         self._shared_pauses = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS)
@@ -79,7 +79,7 @@ class VainEvictions:
         """Record that pods of a workload have a place. ``evicted``: others were evicted for it since it had none."""
         eviction = self.evictions.get(id_)
         if evicted:
-            eviction = self.evictions[id_] = _Eviction(room.namespace)
+            eviction = self.evictions[id_] = _EvictionRecord(room.namespace)
         elif eviction is None:
             return
         total = room.total
@@ -134,7 +134,7 @@ class VainEvictions:
         That counts until half of it is bound, in a place of at least half the ``room``.
         """
         if taken is not TakenBy.OTHERS:
-            eviction = self.evictions[id_] = _Eviction(room.namespace, room.total)
+            eviction = self.evictions[id_] = _EvictionRecord(room.namespace, room.total)
             self._fail(eviction, taken, now)
 
     def deleted(self, id_: str, now: float) -> None:
@@ -148,7 +148,7 @@ class VainEvictions:
         if taken is not TakenBy.OTHERS:
             self._pauses_for(taken).failed(namespace, now)
 
-    def _fail(self, eviction: _Eviction, taken: TakenBy, now: float) -> None:
+    def _fail(self, eviction: _EvictionRecord, taken: TakenBy, now: float) -> None:
         pauses = self._pauses_for(taken)
         failure = pauses.failed(eviction.namespace, now)
         eviction.failure = (pauses, failure) if failure is not None else None
