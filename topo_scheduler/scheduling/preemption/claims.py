@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.preemption.spared import SparedVictims
+from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
@@ -85,7 +86,10 @@ class _Patience(Pause):
 class PreemptionClaims:
     """All claims, at most one for each workload."""
 
-    def __init__(self, world: World, workloads: Workloads, nominations: Nominations) -> None:
+    def __init__(
+        self, world: World, workloads: Workloads, nominations: Nominations, vain_evictions: VainEvictions
+    ) -> None:
+        self._vain_evictions = vain_evictions
         self._world = world
         self._workloads = workloads
         self._nominations = nominations
@@ -321,7 +325,9 @@ class PreemptionClaims:
             for (_, members), rows in zip(groups, plan.placement.rows, strict=True)
             for member, row in zip(members, rows, strict=True)
         ]
-        out, displaced = self._displace(workload.priority, {node for _, node in seated})
+        nodes = {node for _, node in seated}
+        evicts = self._inherits_evictions(workload.priority, nodes, plan)
+        out, displaced = self._displace(workload.priority, nodes)
         pods = (*plan.victims, *plan.awaited)
         until = self._until((pod.occupant for pod in pods), now)
         claim = PreemptionClaim(
@@ -335,13 +341,13 @@ class PreemptionClaims:
             dict(plan.freed),
             removed_before=self._world.inventory.consumers.removed,
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
-            evicts=not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
+            evicts=evicts or not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
             adopted=adopted,
         )
         if claim.evicts:
             seats = ((node, member.cls.amounts) for member, node in seated)
             devices = (allocation for got in plan.devices.values() for allocation in got)
-            claim.room = room_on(self._world.ledger, claim.namespace, seats, devices=devices)
+            claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
         self._keep(claim)
         for member, node in seated:
             self._nominations.put(
@@ -447,17 +453,18 @@ class PreemptionClaims:
         self._drop(id_)
         self._patience.pop(id_, None)
 
-    def taken_by(self, claim: PreemptionClaim) -> TakenBy:
+    def taken_by(self, claim: PreemptionClaim, room: FreedRoom) -> TakenBy:
         """Return whose pods are in the room of a claim that ends without a place.
 
-        If a victim of its own namespace did not end, that is its fault. Others that did not end are none of it.
+        If a victim of its own namespace did not end on a node that is ready, that is its fault. Others that did not end
+        are none of it.
         """
-        if claim.room is None:
-            return TakenBy.OTHERS
-        if victims := self.awaited(claim):
-            own = any(self._world.ledger.namespace_of(uid) == claim.namespace for uid in victims)
+        ledger, nodes = self._world.ledger, self._world.nodes
+        if victims := [entry for uid in self.awaited(claim) if (entry := ledger.get(uid)) is not None]:
+            ready = (entry for entry in victims if entry.row >= 0 and nodes.ready[entry.row])
+            own = any(entry.profile is not None and entry.profile.namespace == claim.namespace for entry in ready)
             return TakenBy.NOBODY if own else TakenBy.OTHERS
-        return TakenBy.OTHERS if self._allocated(claim) else taken_by(self._world, claim.room)
+        return TakenBy.OTHERS if self._allocated(claim) else taken_by(self._world, room)
 
     def lose(self, uid: str, now: float) -> PreemptionClaim | None:
         """Record that a pod is deleted, or about to be: the claim that promised it room ends soon.
@@ -519,14 +526,29 @@ class PreemptionClaims:
         longest = max((occupant.seconds_to_end(now + self._world.epoch) for occupant in victims), default=0.0)
         return now + min(longest, LONGEST_WAIT_SECONDS) + SLACK_SECONDS
 
+    def _inherits_evictions(self, priority: int, nodes: set[str], plan: PreemptionPlan) -> bool:
+        """Return whether pods were evicted for workloads whose room a plan takes: they count for the new one, too."""
+        waiting = (self._workloads.of_pod(victim.occupant.uid) for victim in plan.victims)
+        outranked = (membership[0].id for membership in waiting if membership is not None)
+        return any(claim.evicts for claim in self._displaced(priority, nodes)) or any(
+            self._vain_evictions.room(id_) is not None for id_ in outranked
+        )
+
+    def _displaced(self, priority: int, nodes: set[str]) -> list[PreemptionClaim]:
+        """Return the claims of lower priority to any of these nodes."""
+        return [
+            claim
+            for claim in self._claims.values()
+            if claim.priority < priority and nodes.intersection(claim.nodes.values())
+        ]
+
     def _displace(self, priority: int, nodes: set[str]) -> tuple[list[Instruction], list[str]]:
         """End the claims of lower priority to any of these nodes."""
         out: list[Instruction] = []
         lost: list[str] = []
-        for claim in list(self._claims.values()):
-            if claim.priority < priority and nodes.intersection(claim.nodes.values()):
-                out += self.clear(claim)
-                lost.append(claim.workload)
+        for claim in self._displaced(priority, nodes):
+            out += self.clear(claim)
+            lost.append(claim.workload)
         return out, lost
 
     def _drop(self, id_: str) -> None:

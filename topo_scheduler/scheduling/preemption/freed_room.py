@@ -2,11 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 
 from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.objects import Taint
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.node_table import NodeTable
@@ -18,7 +19,7 @@ class TakenBy(Enum):
 
     ``NOBODY``: it is free, or other pods of the same namespace came. So the workload was edited, lost pods, or is kept
     away by its own namespace. ``OTHERS``: at least half of it is gone. ``OTHERS_IN_PART``: less than half is gone, or
-    pods of other namespaces came that use little. They may be accomplices, or attackers.
+    pods of other namespaces came, or grew, that use little. They may be accomplices, or attackers.
     """
 
     NOBODY = "nobody"
@@ -30,13 +31,15 @@ class TakenBy(Enum):
 class FreedRoom:
     """Room that evicted pods leave for a workload of a namespace.
 
-    ``amounts`` by node and resource column. ``present`` are the pods that were on these nodes before, by uid.
-    ``spare`` is what was free beside the amounts, if that counts, by node and column. ``devices`` are those to get.
+    ``amounts`` by node and resource column. ``present`` are the pods that were on these nodes before, by uid, with what
+    they held, and ``taints`` those of the nodes. ``spare`` is what was free beside the amounts, if that counts, by node
+    and column. ``devices`` are those to get.
     """
 
     namespace: str
     amounts: Mapping[str, Mapping[int, int]]
-    present: frozenset[str]
+    present: Mapping[str, Amounts]
+    taints: Mapping[str, tuple[Taint, ...]]
     spare: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     devices: tuple[Allocation, ...] = ()
 
@@ -50,7 +53,7 @@ class FreedRoom:
 
 
 def room_on(
-    ledger: Ledger,
+    world: World,
     namespace: str,
     seats: Iterable[tuple[str, Amounts]],
     *,
@@ -58,22 +61,28 @@ def room_on(
     devices: Iterable[Allocation] = (),
 ) -> FreedRoom:
     """Return the room for pods, given the node and amounts of each. ``own``: those of them that hold it, by uid."""
+    ledger, nodes = world.ledger, world.nodes
     amounts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for node, held in seats:
         amounts[node].update(dict(held))
-    return FreedRoom(namespace, amounts, frozenset(_pods_on(ledger, amounts)).difference(own), devices=tuple(devices))
+    entries = ((uid, ledger.get(uid)) for uid in _pods_on(ledger, amounts) if uid not in own)
+    present = {uid: entry.amounts for uid, entry in entries if entry is not None}
+    rows = ((node, nodes.row_of.get(node)) for node in amounts)
+    taints = {node: _taints(nodes, row) for node, row in rows if row is not None}
+    return FreedRoom(namespace, amounts, present, taints, devices=tuple(devices))
 
 
-def room_of(ledger: Ledger, nodes: NodeTable, namespace: str, leaving: Iterable[str]) -> FreedRoom:
-    """Return the room that pods leave for a workload of a namespace, by uid. Those that are gone do not count."""
+def room_of(world: World, namespace: str, leaving: Iterable[str]) -> FreedRoom:
+    """Return the room that pods leave for a workload of a namespace, by uid. Those that have ended do not count."""
+    ledger, nodes = world.ledger, world.nodes
     entries = [entry for uid in leaving if (entry := ledger.get(uid)) is not None]
-    room = room_on(ledger, namespace, ((entry.node, entry.amounts) for entry in entries))
+    room = room_on(world, namespace, ((entry.node, entry.amounts) for entry in entries))
     spare = {
         node: {column: _free(nodes, row, column) for column in amounts}
         for node, amounts in room.amounts.items()
         if (row := nodes.row_of.get(node)) is not None
     }
-    return FreedRoom(namespace, room.amounts, room.present, spare)
+    return replace(room, spare=spare)
 
 
 def taken_by(world: World, room: FreedRoom) -> TakenBy:
@@ -87,33 +96,46 @@ def taken_by(world: World, room: FreedRoom) -> TakenBy:
     others = False
     for uid in _pods_on(ledger, room.amounts):
         entry = ledger.get(uid)
-        if entry is None or uid in room.present:
+        if entry is None or room.present.get(uid) == entry.amounts:
             continue
-        if ledger.namespace_of(uid) == room.namespace:
-            more[entry.node].update(dict(entry.amounts))
-        else:
+        if ledger.namespace_of(uid) != room.namespace:
             others = others or not entry.daemon
+        elif uid not in room.present:
+            more[entry.node].update(dict(entry.amounts))
     for node, amounts in room.spare.items():
         more[node].subtract(amounts)
-    taken = [_taken_permille(world.nodes, node, amounts, more[node]) for node, amounts in room.amounts.items()]
+    taken = [
+        _taken_permille(world.nodes, node, amounts, more[node], room.taints.get(node))
+        for node, amounts in room.amounts.items()
+    ]
     if taken and 2 * sum(taken) >= 1000 * len(taken):
         return TakenBy.OTHERS
     return TakenBy.OTHERS_IN_PART if others or 1000 in taken else TakenBy.NOBODY
 
 
-def _taken_permille(nodes: NodeTable, node: str, amounts: Mapping[int, int], more: Mapping[int, int]) -> int:
+def _taken_permille(
+    nodes: NodeTable,
+    node: str,
+    amounts: Mapping[int, int],
+    more: Mapping[int, int],
+    taints: tuple[Taint, ...] | None,
+) -> int:
     """Return the part that is gone of the scarcest of some amounts. A node that takes no pods has no room.
 
-    ``more`` is added to what is free.
+    ``more`` is added to what is free. A node with other ``taints`` than before may take none either.
     """
     row = nodes.row_of.get(node)
-    if row is None or not nodes.ready[row] or nodes.unschedulable[row]:
+    if row is None or not nodes.ready[row] or nodes.unschedulable[row] or _taints(nodes, row) != taints:
         return 1000
     missing = (
         1000 * (amount - _free(nodes, row, column) - more.get(column, 0)) // max(amount, 1)
         for column, amount in amounts.items()
     )
     return min(1000, max(0, *missing, 0))
+
+
+def _taints(nodes: NodeTable, row: int) -> tuple[Taint, ...]:
+    return nodes.taint_sets[int(nodes.taint_set[row])]
 
 
 def _free(nodes: NodeTable, row: int, column: int) -> int:

@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
-from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
+from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
@@ -114,10 +114,10 @@ class Preempting:
         self._world = world
         self._workloads = workloads
         self._attempts = attempts
-        self._claims = PreemptionClaims(world, workloads, self.nominations)
+        self.vain_evictions = VainEvictions()
+        self._claims = PreemptionClaims(world, workloads, self.nominations, self.vain_evictions)
         self._turns = SearchTurns()
         self._searches = VainSearches()
-        self.vain_evictions = VainEvictions()
         self.room_by_moves = RoomByMoves(world, workloads, self.vain_evictions)
         self._stirred: tuple[int, int] = (0, 0)
 
@@ -205,7 +205,7 @@ class Preempting:
         """Forget a workload that was deleted."""
         claim = self._claims.get(id_)
         if claim is not None and claim.evicts and not claim.has_lost_pod:
-            self.vain_evictions.in_vain(claim.namespace, TakenBy.NOBODY, now)
+            self.vain_evictions.in_vain(claim.namespace, now)
         self.room_by_moves.deleted(id_, now)
         self.vain_evictions.deleted(id_, now)
         self._forget(id_)
@@ -259,8 +259,8 @@ class Preempting:
         )
         if evicted or workload.id in self.vain_evictions.evictions:
             seats = ((seat.node, workload.members[seat.uid].cls.amounts) for seat in decision.seats)
-            room = room_on(self._world.ledger, workload.namespace, seats, own=seated)
-            self.vain_evictions.placed(workload.id, room, seated, evicted=evicted)
+            room = room_on(self._world, workload.namespace, seats, own=seated)
+            self.vain_evictions.placed(workload.id, room, seated, now, evicted=evicted)
         self._forget(workload.id)
         return out
 
@@ -307,10 +307,8 @@ class Preempting:
         elif claim is not None and self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
             return out, ""
         elif claim is not None and not keeps:
-            unwanted = claim.evicts and not decision.room_helps
-            taken = TakenBy.NOBODY if unwanted else self._claims.taken_by(claim)
+            self._note_failed(claim, now, unwanted=not decision.room_helps)
             out += self._claims.end(claim, now)
-            self.vain_evictions.in_vain(workload.namespace, taken, now)
             self.count_for(workload)
         self._turns.again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
@@ -593,7 +591,7 @@ class Preempting:
             if not names and self._claims.give_up_devices(claim):
                 stands = self._claims.deallocation_stands_still
                 out += self._claims.tell(claim, NOT_DEALLOCATED if stands else ONLY_SOME_DEALLOCATED)
-            self.vain_evictions.in_vain(claim.namespace, self._claims.taken_by(claim), now)
+            self._note_failed(claim, now)
             if names:
                 workload = self._workloads.get(claim.workload)
                 reader = self._world.reader(workload.namespace) if workload is not None else ""
@@ -630,9 +628,16 @@ class Preempting:
         Not once its claim ends: until then, its namespace would have pods evicted for further workloads. If its
         workload gets a place all the same, this is taken back.
         """
+        self.vain_evictions.pod_deleted(uid, now)
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.room is not None:
             self.vain_evictions.lose_room(claim.workload, claim.room, TakenBy.NOBODY, now)
+
+    def _note_failed(self, claim: PreemptionClaim, now: float, *, unwanted: bool = False) -> None:
+        """Record that a claim ends without a place; ``unwanted``: because its workload needs no room any more."""
+        if claim.room is not None:
+            taken = TakenBy.NOBODY if unwanted else self._claims.taken_by(claim, claim.room)
+            self.vain_evictions.lose_room(claim.workload, claim.room, taken, now)
 
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""

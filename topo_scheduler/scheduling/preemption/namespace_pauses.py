@@ -1,4 +1,4 @@
-"""Namespaces with failures of one kind: from the second failure on, each is followed by a pause that grows."""
+"""Namespaces with failures of one kind: after the first ones, each is followed by a pause that grows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,8 +38,10 @@ class Failure:
 class NamespacePauses:
     """Pauses by namespace. A namespace without a failure for long is forgotten."""
 
-    def __init__(self, longest_seconds: float = LONGEST_PAUSE_SECONDS) -> None:
+    def __init__(self, longest_seconds: float = LONGEST_PAUSE_SECONDS, *, free: int = 1) -> None:
+        """Set up without failures. ``free``: how many failures of a namespace have no pause."""
         self._longest_seconds = longest_seconds
+        self._free = free
         self._namespaces: dict[str, _NamespacePause] = {}
 
     def __contains__(self, namespace: str) -> bool:
@@ -54,9 +56,10 @@ class NamespacePauses:
         pause = self._namespaces.setdefault(namespace, _NamespacePause())
         if pause.times and now <= pause.until:
             return None  # of the same incident
-        before, repeated = pause.until, pause.times
+        before = pause.until
         pause.times += 1
-        pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, self._longest_seconds) if repeated else 0.0)
+        repeated = pause.times - self._free
+        pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, self._longest_seconds) if repeated > 0 else 0.0)
         pause.last = now
         return Failure(namespace, before, pause.until)
 
@@ -80,10 +83,14 @@ class NamespacePauses:
         pause = self._namespaces.get(namespace)
         return pause.until if pause is not None else 0.0
 
-    def has_failed_twice(self, namespace: str, now: float) -> bool:
-        """Return whether a namespace has failed more than once lately."""
+    def is_doubted(self, namespace: str, now: float) -> bool:
+        """Return whether a namespace has failed lately more often than is free."""
         pause = self._namespaces.get(namespace)
-        return pause is not None and pause.times > 1 and max(pause.until, pause.last) > now - LONGEST_PAUSE_SECONDS
+        return (
+            pause is not None
+            and pause.times > self._free
+            and max(pause.until, pause.last) > now - LONGEST_PAUSE_SECONDS
+        )
 
     def items(self) -> Iterable[tuple[str, Pause]]:
         """Return the namespaces with failures, and their pauses."""

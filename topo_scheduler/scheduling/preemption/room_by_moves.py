@@ -60,10 +60,10 @@ class RoomByMoves:
         if workload is None:
             if id_ not in self.deleted_workloads:
                 self.deleted_workloads[id_] = until
-                self._vain_evictions.in_vain(namespace, TakenBy.NOBODY, now)
+                self._vain_evictions.in_vain(namespace, now)
         elif workload.at(Stage.PENDING) and id_ not in self.rooms:
             moving = frozenset(pods)
-            freed = room_of(self._world.ledger, self._world.nodes, workload.namespace, moving)
+            freed = room_of(self._world, workload.namespace, moving)
             self.rooms[id_] = _Room(freed, moving, until)
 
     def placed(self, id_: str) -> bool:
@@ -75,7 +75,7 @@ class RoomByMoves:
         room = self.rooms.pop(id_, None)
         if room is not None:
             self.deleted_workloads[id_] = room.until
-            self._vain_evictions.in_vain(room.namespace, TakenBy.NOBODY, now)
+            self._vain_evictions.in_vain(room.namespace, now)
 
     def due(self, now: float) -> None:
         """Record the evictions that were in vain by now.

@@ -10,7 +10,7 @@ Each workload has one record of its last evictions. What counts is whether at le
 - A failure counts once for these evictions, by whose pods are in the room. It is taken back if the workload is bound.
 - If pods of other namespaces came that use less than half of the room, they may be attackers, or accomplices. Then the
   pauses grow to a minute only.
-- If others have the room, there is no failure.
+- If others have the room, or its nodes failed, that can happen to anyone. Only if it goes on, such pauses follow.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -32,6 +32,8 @@ TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
 MAX_TURNS_PER_SECOND: Final = 50
 """Attempts at such workloads, shared by namespaces: thousands of them wait longer."""
+FREE_LOST_ROOMS: Final = 4
+"""How often others may have the room before a namespace pauses for that."""
 LONGEST_SHARED_PAUSE_SECONDS: Final = 60.0
 """Longest pause of a namespace in whose room pods of others came, so that these can't keep it from evicting."""
 
@@ -66,8 +68,16 @@ class VainEvictions:
     def __init__(self) -> None:
         self.evictions: dict[str, _EvictionRecord] = {}
         """By id of the workload. Read only."""
+        self._of_pod: dict[str, str] = {}
+        """The workload of each pod with a place that is not bound yet, by uid."""
         self._pauses = NamespacePauses()
         self._shared_pauses = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS)
+        self._lost_rooms = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS, free=FREE_LOST_ROOMS)
+        self._pauses_by_taker = {
+            TakenBy.NOBODY: self._pauses,
+            TakenBy.OTHERS_IN_PART: self._shared_pauses,
+            TakenBy.OTHERS: self._lost_rooms,
+        }
         self._turns: dict[str, float] = {}
         """When the last workload of each namespace comes again that awaits another, in seconds."""
         self.forgiven: dict[str, None] = {}
@@ -75,16 +85,19 @@ class VainEvictions:
 
     # ------------------------------------------------------------ places
 
-    def placed(self, id_: str, room: FreedRoom, uids: Collection[str], *, evicted: bool) -> None:
+    def placed(self, id_: str, room: FreedRoom, uids: Collection[str], now: float, *, evicted: bool) -> None:
         """Record that pods of a workload have a place. ``evicted``: others were evicted for it since it had none."""
-        eviction = self.evictions.get(id_)
         if evicted:
-            eviction = self.evictions[id_] = _EvictionRecord(room.namespace)
-        elif eviction is None:
+            self.deleted(id_, now)  # the evictions before these led to nothing
+            self.evictions[id_] = _EvictionRecord(room.namespace)
+        eviction = self.evictions.get(id_)
+        if eviction is None:
             return
         total = room.total
         eviction.is_enough = all(2 * total[column] >= amount for column, amount in eviction.wanted.items())
+        self._forget_pods(eviction)
         eviction.room, eviction.unbound, eviction.seats = room, set(uids), len(uids)
+        self._of_pod.update(dict.fromkeys(uids, id_))
 
     def room(self, id_: str) -> FreedRoom | None:
         """Return the place of a workload for which pods were evicted, unless a failure counted or half is bound."""
@@ -97,6 +110,7 @@ class VainEvictions:
         if eviction is None or uid not in eviction.unbound:
             return
         eviction.unbound.discard(uid)
+        self._of_pod.pop(uid, None)
         if eviction.mostly_bound and eviction.failure is not None:
             pauses, failure = eviction.failure
             pauses.forgive(failure)
@@ -112,10 +126,12 @@ class VainEvictions:
         eviction = self.evictions.get(id_)
         if eviction is None or eviction.is_settled or eviction.mostly_bound:
             return
-        if taken is TakenBy.OTHERS:
-            del self.evictions[id_]
-        else:
-            self._fail(eviction, taken, now)
+        self._fail(eviction, taken, now)
+
+    def pod_deleted(self, uid: str, now: float) -> None:
+        """Record that a pod is gone: if it had a place and was not bound, its workload lost that place."""
+        if (id_ := self._of_pod.get(uid)) is not None:
+            self.undone(id_, TakenBy.NOBODY, now)
 
     def refused(self, id_: str, now: float) -> bool:
         """Record that the API server refused to bind a pod of a workload with a place.
@@ -129,39 +145,42 @@ class VainEvictions:
         return True
 
     def lose_room(self, id_: str, room: FreedRoom, taken: TakenBy, now: float) -> None:
-        """Record that a workload lost a pod for which others were evicted, or has not used its room in time.
+        """Record that a workload has no place after evictions, or that a pod was deleted for which others were evicted.
 
         That counts until half of it is bound, in a place of at least half the ``room``.
         """
-        if taken is not TakenBy.OTHERS:
-            eviction = self.evictions[id_] = _EvictionRecord(room.namespace, room.total)
-            self._fail(eviction, taken, now)
+        self.deleted(id_, now)
+        eviction = self.evictions[id_] = _EvictionRecord(room.namespace, room.total)
+        self._fail(eviction, taken, now)
 
     def deleted(self, id_: str, now: float) -> None:
         """Record that a workload was deleted: in vain unless half of it is bound."""
         eviction = self.evictions.pop(id_, None)
-        if eviction is not None and not (eviction.is_settled or eviction.mostly_bound):
-            self.in_vain(eviction.namespace, TakenBy.NOBODY, now)
+        if eviction is None:
+            return
+        self._forget_pods(eviction)
+        if not (eviction.is_settled or eviction.mostly_bound):
+            self.in_vain(eviction.namespace, now)
 
-    def in_vain(self, namespace: str, taken: TakenBy, now: float) -> None:
-        """Record that a workload got no place after evictions, and whose pods are in the room."""
-        if taken is not TakenBy.OTHERS:
-            self._pauses_for(taken).failed(namespace, now)
+    def in_vain(self, namespace: str, now: float) -> None:
+        """Record that a workload is gone for which pods were evicted."""
+        self._pauses.failed(namespace, now)
 
     def _fail(self, eviction: _EvictionRecord, taken: TakenBy, now: float) -> None:
-        pauses = self._pauses_for(taken)
+        pauses = self._pauses_by_taker[taken]
         failure = pauses.failed(eviction.namespace, now)
         eviction.failure = (pauses, failure) if failure is not None else None
-        eviction.is_settled = True
+        eviction.is_settled, eviction.room = True, None
 
-    def _pauses_for(self, taken: TakenBy) -> NamespacePauses:
-        return self._pauses if taken is TakenBy.NOBODY else self._shared_pauses
+    def _forget_pods(self, eviction: _EvictionRecord) -> None:
+        for uid in eviction.unbound:
+            self._of_pod.pop(uid, None)
 
     # ------------------------------------------------------------ pauses
 
     def is_doubted(self, namespace: str, now: float) -> bool:
         """Return whether evictions for a namespace were in vain more than once lately."""
-        return any(pauses.has_failed_twice(namespace, now) for pauses in (self._pauses, self._shared_pauses))
+        return any(pauses.is_doubted(namespace, now) for pauses in self._pauses_by_taker.values())
 
     def unbound(self, namespace: str) -> Iterable[str]:
         """Return the workloads of a namespace for which pods were evicted, until they are bound."""
@@ -169,7 +188,7 @@ class VainEvictions:
 
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""
-        return max(self._pauses.until(namespace), self._shared_pauses.until(namespace))
+        return max(pauses.until(namespace) for pauses in self._pauses_by_taker.values())
 
     def next_turn(self, namespace: str, now: float) -> float:
         """Return when a workload comes again that awaits another one of its namespace, in seconds."""
