@@ -15,7 +15,12 @@ from tests.recovery.runners import runner_of
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.reading.pods import READ_SECONDS, read_pod
-from topo_scheduler.recovery.controller.pod_reader import CONCURRENT_READS, LARGE_AGAIN_SECONDS, READ_AGAIN_SECONDS
+from topo_scheduler.recovery.controller.pod_reader import (
+    CONCURRENT_READS,
+    LARGE_AGAIN_SECONDS,
+    LARGE_PODS_OF_NAMESPACE,
+    READ_AGAIN_SECONDS,
+)
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.recovery.model.instructions import LearnPods
 from topo_scheduler.scheduling.instructions import PodRef
@@ -29,6 +34,10 @@ class Machine:
         self.read: list[str] = []
         self.unread_pods: list[str] = []
         self.pods_read: list[str] = []
+        self.ignored: set[str] = set()
+        """Uids of pods for which nothing waits."""
+        self.ended: set[str] = set()
+        """Uids of pods that hold no resources any more."""
         self.migrations = self
         """The part of the machine that is told which pods could not be read."""
 
@@ -37,6 +46,12 @@ class Machine:
 
     def unread(self, pod: PodRef, reason: str, at: float) -> None:
         self.unread_pods.append(pod.name)
+
+    def awaits(self, pod: PodRef) -> bool:
+        return pod.uid not in self.ignored
+
+    def holds_resources(self, uid: str) -> bool:
+        return uid not in self.ended
 
     def pods_told(self, pods: Sequence[Pod], at: float) -> None:
         self.pods_read += [pod.metadata.name for pod in pods]
@@ -164,4 +179,69 @@ async def test_a_pod_that_is_too_large_is_read_again_after_a_minute_only(monkeyp
         w.remove_pod("large")
         await asyncio.sleep(2)
         assert machine.read == [small.uid, large.uid] and not runner._executor.reader.reading
+        assert all(task.done() for task in tasks)
+
+
+def create_large(w: World, count: int) -> list[PodRef]:
+    """Create pods of more than 8,000 bytes, which the tests below take as too large."""
+    container = {"name": "main", "image": "train", "env": [{"name": "E", "value": "x" * 10_000}]}
+    for number in range(count):
+        pod = {"metadata": {"name": f"large-{number}"}, "spec": {"containers": [container]}}
+        w.server.store.create("pods", pod, "default")
+    return [PodRef("default", f"large-{number}", w.pod(f"large-{number}").metadata.uid) for number in range(count)]
+
+
+@virtual_time
+async def test_pods_that_are_too_large_are_read_only_while_a_migration_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their Migrations may be gone, or their resources free: any user can have a large pod read."""
+    monkeypatch.setattr("topo_scheduler.kube.reading.pods.MAX_POD_BYTES", 8_000)
+    async with world() as w:
+        tasks: list[asyncio.Task[Any]] = []
+        runner, machine = reading(w, tasks)
+        awaited, ignored, ended = create_large(w, 3)
+        runner._executor.carry_out(LearnPods((awaited, ignored, ended)))
+        await asyncio.sleep(LARGE_AGAIN_SECONDS - 1)
+        assert machine.unread_pods == ["large-0", "large-1", "large-2"]
+        machine.ignored.add(ignored.uid)
+        machine.ended.add(ended.uid)
+        await asyncio.sleep(LARGE_AGAIN_SECONDS)
+        assert machine.unread_pods[3:] == ["large-0"]
+        assert machine.read == [ended.uid], "it is gone"
+        assert runner._executor.reader.reading == {awaited.uid}
+        machine.ignored.add(awaited.uid)
+        await asyncio.sleep(LARGE_AGAIN_SECONDS)
+        assert all(task.done() for task in tasks)
+        assert not runner._executor.reader.reading and not runner._executor.reader._large
+
+
+@virtual_time
+async def test_a_pod_that_is_gone_is_not_read_again() -> None:
+    async with world() as w:
+        tasks: list[asyncio.Task[Any]] = []
+        runner, machine = reading(w, tasks)
+        pod = w.create_pod("pod").metadata
+        w.server.faults.add(Refuse(503), resource="pods")
+        runner._executor.carry_out(LearnPods((PodRef("default", "pod", pod.uid),)))
+        await asyncio.sleep(READ_SECONDS + 1)
+        machine.ended.add(pod.uid)
+        await asyncio.sleep(READ_AGAIN_SECONDS)
+        assert machine.unread_pods == ["pod"] and machine.read == [pod.uid]
+        assert all(task.done() for task in tasks) and not runner._executor.reader.reading
+
+
+@virtual_time
+async def test_few_pods_that_are_too_large_are_read_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topo_scheduler.kube.reading.pods.MAX_POD_BYTES", 8_000)
+    async with world() as w:
+        tasks: list[asyncio.Task[Any]] = []
+        runner, machine = reading(w, tasks)
+        pods = create_large(w, LARGE_PODS_OF_NAMESPACE + 4)
+        for pod in pods:
+            runner._executor.carry_out(LearnPods((pod,)))
+        for minute in range(4):
+            await asyncio.sleep(LARGE_AGAIN_SECONDS if minute else 1)
+            assert len(machine.unread_pods) == len(pods) + minute * LARGE_PODS_OF_NAMESPACE
+        assert all(machine.unread_pods.count(pod.name) == 3 for pod in pods), "in turn"
+        machine.ended.update(pod.uid for pod in pods)
+        await asyncio.sleep(LARGE_AGAIN_SECONDS)
         assert all(task.done() for task in tasks)

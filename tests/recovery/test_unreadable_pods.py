@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import MigrationWrite, Phase
+from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.controller.disabled import malformed
 from topo_scheduler.recovery.model.instructions import CreateMigration, RecoveryInstruction
 from topo_scheduler.recovery.model.migration_context import LEARNING
+from topo_scheduler.recovery.planning.migration_validation import reference_of
 from topo_scheduler.scheduling.instructions import PodRef
 
 
@@ -35,6 +36,38 @@ def test_a_migration_reports_that_its_pod_can_not_be_read_and_goes_on_once_it_ca
         world.carry_out(instruction)
     world.run(60)
     assert world.phases() == [Phase.DONE]
+
+
+def test_a_pod_is_read_by_the_name_that_it_has_and_only_while_something_waits() -> None:
+    """The author of a Migration may name another pod, of any size, beside the uid."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2, "s1/l2": 2})
+    world.put("a", "s1-l1-1", 2)
+    world.start()
+    world.unreadable = {"a"}
+    spec = MigrationSpec(pods=[MigrationPod("other", "a")])
+    created = world._create("default", "asked", spec)
+    assert created is not None
+    world.recovery.migration_seen(created, world.now)
+    world.run(20)
+    own = PodRef("default", "a", "a")
+    assert [instruction.pods for instruction in world.unlearned] == [(own,)]
+    assert world.recovery.awaits(own) and world.recovery.holds_resources("a")
+    world.cancel("default/asked")
+    assert not world.recovery.awaits(own)
+    world.fail("s1-l1-1")
+    world.run(30)
+    assert world.recovery.awaits(own), "its node has failed"
+    world.finish_pod("a")
+    assert not world.recovery.holds_resources("a")
+
+
+def test_a_pod_that_a_status_moves_is_read_by_the_name_that_it_has() -> None:
+    """Another client may have written the status."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2, "s1/l2": 2})
+    world.put("a", "s1-l1-1", 2)
+    assert reference_of(world.view, "default", "other", "a") == PodRef("default", "a", "a")
+    assert reference_of(world.view, "default", "other", "unknown") == PodRef("default", "other", "unknown")
+    assert reference_of(world.view, "elsewhere", "other", "a") == PodRef("elsewhere", "other", "a")
 
 
 def test_what_can_not_be_read_as_a_migration_gets_a_status_and_an_event() -> None:

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
 LARGE_AGAIN_SECONDS: Final = 60.0
-"""The same for a pod that is too large: its name may belong to another one then."""
+"""The same for a pod that is too large, if a Migration or a failed node still waits for it."""
+LARGE_PODS_OF_NAMESPACE: Final = 8
+"""Pods of one namespace that were too large, of those that are read again after such a pause."""
 LONGEST_REASON_CHARACTERS: Final = 512
 CONCURRENT_READS: Final = 4
 """Concurrent requests, of one namespace 3 at most: each answer may have `MAX_POD_BYTES`."""
@@ -55,6 +57,8 @@ class PodReader:
     wake: Callable[[], None]
     reading: set[str] = field(default_factory=set)
     """Uids of the pods that are being read."""
+    _large: dict[str, list[PodRef]] = field(default_factory=dict)
+    """Pods that were too large when they were last read, by namespace; the next to be read first."""
     _slots: FairSlots = field(default_factory=lambda: FairSlots(CONCURRENT_READS, None, lendable=0))
     """It lends none: what a slow answer holds takes memory too."""
 
@@ -68,31 +72,69 @@ class PodReader:
             self.reading.update(pod.uid for pod in unread)
             self.start(self._learn(unread), f"read pods of namespace {namespace}")
 
-    async def _learn(self, pods: Sequence[PodRef], pause: float = 0.0) -> None:
-        """Read pods of one namespace, and those that can't be read again later: other pods do not wait for them.
-
-        ``pause`` are seconds before the first read.
-        """
+    async def _learn(self, pods: Sequence[PodRef]) -> None:
+        """Read pods of one namespace, and those that can't be read again later: other pods do not wait for them."""
         remaining = list(pods)
         try:
-            await asyncio.sleep(pause)
             while remaining and self.machine() is not None:
                 queue, unread, large = deque(remaining), set[str](), list[PodRef]()
                 await asyncio.gather(*(self._read_queued(queue, unread, large) for _ in range(TASKS_OF_NAMESPACE)))
                 unread.update(pod.uid for pod in queue)  # recovery was turned off meanwhile
                 uids = [pod.uid for pod in remaining if pod.uid not in unread]
-                self.reading.difference_update(uids)
                 if large:
                     unread.difference_update(pod.uid for pod in large)
-                    self.start(self._learn(large, LARGE_AGAIN_SECONDS), f"read large pods of {large[0].namespace}")
+                    self._postpone(large)
                 remaining = [pod for pod in remaining if pod.uid in unread]
-                if uids and (machine := self.machine()) is not None:
-                    machine.learned(uids)
-                    self.wake()
+                self._end_reading(uids)
                 if remaining:
                     await asyncio.sleep(READ_AGAIN_SECONDS)
+                    remaining = self._present(remaining)
         finally:
             self.reading.difference_update(pod.uid for pod in remaining)
+
+    def _postpone(self, large: Sequence[PodRef]) -> None:
+        """Have pods of one namespace read again later that are too large."""
+        namespace = large[0].namespace
+        if namespace in self._large:
+            self._large[namespace] += large
+            return
+        self._large[namespace] = list(large)
+        self.start(self._learn_large(namespace), f"read large pods of {namespace}")
+
+    async def _learn_large(self, namespace: str) -> None:
+        """Read pods of a namespace again that were too large, a few after each pause, while they are awaited."""
+        large = self._large[namespace]
+        try:
+            while large and self.machine() is not None:
+                await asyncio.sleep(LARGE_AGAIN_SECONDS)
+                large[:] = self._awaited(self._present(large))
+                if due := large[:LARGE_PODS_OF_NAMESPACE]:
+                    del large[:LARGE_PODS_OF_NAMESPACE]
+                    self.start(self._learn(due), f"read large pods of {namespace} again")
+        finally:
+            self.reading.difference_update(pod.uid for pod in large)
+            del self._large[namespace]
+
+    def _present(self, pods: Sequence[PodRef]) -> list[PodRef]:
+        """Return the pods that still hold resources. The others are gone, so nothing waits for them any more."""
+        machine = self.machine()
+        ended = {pod.uid for pod in pods if machine is not None and not machine.holds_resources(pod.uid)}
+        self._end_reading(sorted(ended))
+        return [pod for pod in pods if pod.uid not in ended]
+
+    def _awaited(self, pods: Sequence[PodRef]) -> list[PodRef]:
+        """Return the pods for which a Migration or a failed node waits; the others are not read any more."""
+        machine = self.machine()
+        ignored = {pod.uid for pod in pods if machine is not None and not machine.awaits(pod)}
+        self.reading.difference_update(ignored)
+        return [pod for pod in pods if pod.uid not in ignored]
+
+    def _end_reading(self, uids: Sequence[str]) -> None:
+        """Report that the engine knows these pods, or that they are gone."""
+        self.reading.difference_update(uids)
+        if uids and (machine := self.machine()) is not None:
+            machine.learned(uids)
+            self.wake()
 
     async def _read_queued(self, queue: deque[PodRef], unread: set[str], large: list[PodRef]) -> None:
         """Read pods until none is queued; add the uids of those that can't be read to ``unread``.

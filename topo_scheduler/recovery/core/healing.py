@@ -71,6 +71,10 @@ class Healing:
             if not awaited:
                 del self._awaited[namespace]
 
+    def awaits(self, pod: PodRef) -> bool:
+        """Return whether Migrations of failed nodes are created only once a pod was read."""
+        return pod.uid in self._awaited.get(pod.namespace, ())
+
     def created(
         self, create: CreateMigration, outcome: MigrationWrite, message: str, now: float
     ) -> list[RecoveryInstruction]:

@@ -28,6 +28,7 @@ from topo_scheduler.recovery.model.instructions import (
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.recovery.optimisation.improvement import Improving
 from topo_scheduler.recovery.optimisation.largest_block import BlockEnlarging
+from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 
@@ -110,6 +111,14 @@ class Recovery:
         """Handle the end of a `LearnPods`: the engine knows these pods, or they are gone."""
         self.migrations.learned(uids)
         self.healing.learned(uids)
+
+    def awaits(self, pod: PodRef) -> bool:
+        """Return whether a Migration, or a failed node, waits until a pod was read."""
+        return self.migrations.context.index.is_read(pod.uid) or self.healing.awaits(pod)
+
+    def holds_resources(self, uid: str) -> bool:
+        """Return whether a pod holds resources of a node."""
+        return self._view.entry(uid) is not None
 
     def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
         """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""

@@ -27,6 +27,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
     may_move,
     policy_of,
     read_pods,
+    reference_of,
     rest_of_gang,
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
@@ -51,7 +52,6 @@ from topo_scheduler.recovery.planning.voluntary_checks import (
     reason_useless,
     superseded_text,
 )
-from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS
 
 HELP_SECONDS: Final = 30.0
@@ -151,7 +151,8 @@ class Planning:
             text = f"pod {foreign.pod} is not one that this scheduler placed"
             self.context.end(tracked, Phase.FAILED, "NotOurs", text, now)
         elif unread:
-            self.context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
+            view, namespace = self.context.view, migration.metadata.namespace
+            self.context.learn(tracked, [reference_of(view, namespace, move.pod, move.uid) for move in unread])
         elif blocking := self.context.holds_back(migration, moving_pods, now):
             self.context.release(migration.key)
             self.context.write(tracked, now, None, None, blocking)

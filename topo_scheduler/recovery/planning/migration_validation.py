@@ -150,18 +150,27 @@ def _uids(view: SchedulerView, migration: Migration) -> dict[str, str]:
     for pod in migration.spec.pods:
         if pod.uid:
             entry = view.entry(pod.uid)
-            exists = entry is not None and entry.occupant is not None
-            if entry is not None and entry.occupant is not None and entry.occupant.namespace != namespace:
+            occupant = entry.occupant if entry is not None else None
+            if occupant is not None and occupant.namespace != namespace:
                 text = f"pod {pod.name} with uid {pod.uid} is in another namespace than the Migration"
                 raise Refused(Phase.FAILED, "UnknownPod", text)
-            if exists:
-                uids[pod.uid] = pod.name
+            if occupant is not None:
+                uids[pod.uid] = occupant.name  # the spec may name another pod, of any size
         elif pod.name in by_name:
             uids[by_name[pod.name]] = pod.name
         else:
             text = f"no bound pod of namespace {namespace} is called {quoted(pod.name)}"
             raise Refused(Phase.FAILED, "UnknownPod", text)
     return uids
+
+
+def reference_of(view: SchedulerView, namespace: str, name: str, uid: str) -> PodRef:
+    """Return the pod of a Migration by the name that it has: users may have written the name of another one."""
+    entry = view.entry(uid)
+    occupant = entry.occupant if entry is not None else None
+    if occupant is None or occupant.namespace != namespace:
+        return PodRef(namespace, name, uid)
+    return PodRef(namespace, occupant.name, uid)
 
 
 def avoided_nodes(view: SchedulerView, names: Collection[str]) -> set[str]:

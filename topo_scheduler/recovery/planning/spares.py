@@ -24,7 +24,7 @@ from topo_scheduler.recovery.model.seating import (
     moves_of,
     pod_names,
 )
-from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back
+from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back, reference_of
 from topo_scheduler.recovery.planning.relocation import helpers_of
 from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_name
 from topo_scheduler.scheduling.instructions import PodRef
@@ -221,7 +221,8 @@ def plan_return_of_nodes(context: MigrationContext, tracked: Tracked, now: float
         pod for pod in present if find_moving_pod(context.view, pod.uid) is None and pod.uid not in tracked.learned
     ]
     if unread:
-        context.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
+        namespace = migration.metadata.namespace
+        context.learn(tracked, [reference_of(context.view, namespace, pod.name, pod.uid) for pod in unread])
         return
     candidates = find_moving_pods(context.view, (pod.uid for pod in present))
     moving_pods = [pod for pod in candidates if pod.workload.namespace == migration.metadata.namespace]
