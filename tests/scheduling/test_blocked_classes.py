@@ -151,3 +151,31 @@ def test_only_some_kinds_are_examined_but_claims_of_all(monkeypatch: pytest.Monk
     d.tell(*(claim(f"d-{number}") for number in range(3)))
     assert 'persistentvolumeclaim "d-3" not found' in message(d, with_claims())
     assert "fits no node" not in message(Driver(leaves()), with_odd(3, of_gpus(8, node_selector={"x": "y"})))
+
+
+def of_own_classes(count: int, fit: int = 0) -> list[Pod]:
+    """A gang whose members differ; all but the first ``fit`` select nodes that do not exist."""
+    annotations = {"gang-name": "g", "gang-size": str(count)}
+    pods = [make_pod(f"g-{n}", annotations=annotations, spec=of_gpus(1, cpu=f"{1000 + n}m")) for n in range(count)]
+    for pod in pods[fit:]:
+        pod.spec.node_selector = {"pool": "none"}
+    return pods
+
+
+def test_no_sentence_counts_the_kinds_examined_if_all_kinds_fit_no_node() -> None:
+    count = blocked_class.MAX_EXAMINED_CLASSES + 4
+    text = message(Driver(leaves()), of_own_classes(count))
+    assert "didn't match Pod's node affinity/selector" in text and "fit no node" not in text
+
+
+def test_a_count_of_some_kinds_is_a_lower_bound() -> None:
+    count = blocked_class.MAX_EXAMINED_CLASSES + 4
+    text = message(Driver(leaves()), of_own_classes(count, fit=2))
+    assert f"At least 16 of the {count} pods to place fit no node." in text
+    text = message(Driver(leaves()), of_own_classes(10, fit=2))
+    assert "selector. 8 of the 10 pods to place fit no node." in text
+
+
+def test_without_nodes_no_sentence_says_which_pods_fit_none() -> None:
+    text = message(Driver([]), of_own_classes(20))
+    assert text.startswith("0/0 nodes are available") and "fit no node" not in text

@@ -230,6 +230,11 @@ class PlanningView:
         """Whether the list of disruption budgets is complete. Before that, no search may choose pods to move."""
         return self._engine.preempting.budgets.known
 
+    @property
+    def budget_changes(self) -> int:
+        """Number of changes so far that could allow the eviction of a pod that disruption budgets refused before."""
+        return self._engine.preempting.budgets.changes
+
     def budgets_allow(self, entry: LedgerEntry) -> bool:
         """Return whether disruption budgets allow the eviction of a pod now."""
         guards = self._engine.preempting.budgets.guarding(entry.profile)

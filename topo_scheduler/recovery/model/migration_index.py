@@ -12,6 +12,8 @@ class MigrationIndex:
     def __init__(self) -> None:
         self.running: dict[str, Tracked] = {}
         """Those for which places are held, by namespace and name. Read only."""
+        self.moves_ended = 0
+        """Counts changes by which Migrations stopped moving pods, so that others may move these. Read only."""
         self._indexed: dict[str, Migration] = {}
         """The version of each Migration by which it is found."""
         self._movers: dict[str, tuple[Tracked, ...]] = {}
@@ -24,12 +26,12 @@ class MigrationIndex:
     def put(self, tracked: Tracked) -> None:
         """Index a Migration by its current version."""
         migration = tracked.migration
-        key = migration.key
-        self._drop_version(key)
+        key, moved = migration.key, {move.uid: None for move in migration.status.moves}
+        self._drop_version(key, moved)
         self._indexed[key] = migration
         if migration.running:
             self.running[key] = tracked
-        for uid in {move.uid: None for move in migration.status.moves}:
+        for uid in moved:
             self._movers[uid] = (*self._movers.get(uid, ()), tracked)
         if beneficiary := migration.spec.makes_room_for:
             self._helpers.setdefault(beneficiary, {})[key] = tracked
@@ -86,12 +88,15 @@ class MigrationIndex:
 
     # ------------------------------------------------------------ helpers
 
-    def _drop_version(self, key: str) -> None:
+    def _drop_version(self, key: str, moved: Collection[str] = ()) -> None:
+        """Drop a version of a Migration; ``moved`` are uids of the pods that the next one moves."""
         migration = self._indexed.pop(key, None)
         if migration is None:
             return
         self.running.pop(key, None)
-        for uid in {move.uid: None for move in migration.status.moves}:
+        before = {move.uid: None for move in migration.status.moves}
+        self.moves_ended += any(uid not in moved for uid in before)
+        for uid in before:
             if others := tuple(mover for mover in self._movers[uid] if mover.migration.key != key):
                 self._movers[uid] = others
             else:

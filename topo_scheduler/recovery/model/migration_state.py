@@ -20,6 +20,7 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import PhaseDuration, WriteStatus
+from topo_scheduler.recovery.model.search_repetition import SearchRepetition
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.state.pods.workloads import Member
 
@@ -91,8 +92,8 @@ class Tracked:
     """Uids of the pods that are being read for it."""
     evictions: dict[str, Eviction] = field(default_factory=dict)
     state: object = None
-    search_again_at: float = -inf
-    """When to search again for pods to relocate, although no room was freed, in seconds."""
+    repetition: SearchRepetition = field(default_factory=SearchRepetition)
+    """When to search again for pods to relocate, although no room was freed."""
     stayed: dict[str, float] = field(default_factory=dict)
     """Uids of other pods that did not leave for it in time, and until when no room is planned by their leaving."""
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)

@@ -58,11 +58,6 @@ HELP_SECONDS: Final = 30.0
 """Seconds within which the Migrations that make room must have appeared."""
 SEARCH_INTERVAL_SECONDS: Final = 1.0
 """Seconds between two searches for seats, at least."""
-SEARCH_AGAIN_SECONDS: Final = 60.0
-"""Seconds after which the scheduler searches again for pods to relocate, although no room was freed.
-
-Other Migrations may have ended that moved them, and disruption budgets may allow their eviction by now.
-"""
 STAYED_SECONDS: Final = 600.0
 """Seconds for which no room is planned by moving pods that did not leave in time."""
 NOTHING_TO_MOVE: Final = "NothingToMove"
@@ -171,8 +166,10 @@ class Planning:
         heals = may_use_spares(self.context, migration, now)
         avoided, relocates = frozenset(self.context.detection.avoided(now)), self._may_relocate(migration, now)
         state: object = (self.context.view.improvements, avoided, heals, relocates)
-        if tracked.state == state and not (relocates and now >= tracked.search_again_at):
+        inputs = self._search_inputs(tracked, state, now) if relocates else None
+        if tracked.state == state and not (relocates and tracked.repetition.due(inputs, now)):
             return
+        tracked.repetition.begin(inputs)
         turn = self._together.turn(tracked, moving_pods, state, now)
         if turn is not None and turn.share is None:
             tracked.not_before = now + NEXT_STEP_SECONDS
@@ -209,7 +206,7 @@ class Planning:
         if not targets:
             if tracked.state != LEARNING:
                 tracked.state, tracked.not_before = result.state, result.retry_at
-                tracked.search_again_at = now + SEARCH_AGAIN_SECONDS
+                tracked.repetition.fail(now)
             self.context.release(migration.key)
             moves, reserved = with_targets(migration.status.moves, {}), self._no_seats(migration, moving_pods)
             self.context.write(tracked, now, None, moves, reserved)
@@ -335,13 +332,27 @@ class Planning:
 
         Disruption budgets may keep them there, or there is no room for them elsewhere.
         """
-        migration = tracked.migration
-        if now < tracked.search_again_at or not any(map(_stands_still, self.context.helpers_at_seats(migration))):
+        context, migration = self.context, tracked.migration
+        inputs = self._search_inputs(
+            tracked, (context.view.improvements, frozenset(context.detection.avoided(now))), now
+        )
+        due = tracked.repetition.due(inputs, now)
+        if not due or not any(map(_stands_still, context.helpers_at_seats(migration))):
             return False
-        moving_pods = self.context.moving_pods(migration)
+        moving_pods = context.moving_pods(migration)
         if len(moving_pods) < len(migration.status.moves) or not all(pod.member.cls.amounts for pod in moving_pods):
             return False
-        tracked.search_again_at = now + SEARCH_AGAIN_SECONDS
+        tracked.repetition.begin(inputs)
+        has_room = self._searched_other_room(tracked, moving_pods, now)
+        if has_room is None:
+            tracked.repetition.pause(now + NEXT_STEP_SECONDS)
+        else:
+            tracked.repetition.fail(now)
+        return bool(has_room)
+
+    def _searched_other_room(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> bool | None:
+        """Return whether a search has found other room; None while it goes on."""
+        migration = tracked.migration
         if self._seats(tracked, moving_pods, now):
             return True
         remaining = self._may_restart(migration, moving_pods)
@@ -351,10 +362,13 @@ class Planning:
             return False
         avoided = frozenset(self._avoided(migration, moving_pods, now))
         searched = self._searching.step(tracked, moving_pods, avoided, None, now)
-        if searched is None:
-            tracked.search_again_at = now + NEXT_STEP_SECONDS
-            return False  # the search goes on
-        return searched.room is not None
+        return None if searched is None else searched.room is not None
+
+    def _search_inputs(self, tracked: Tracked, state: object, now: float) -> object:
+        """Return all on which a search for pods to relocate depends, apart from times. ``state``: that of free room."""
+        staying = frozenset(uid for uid in tracked.stayed if tracked.stays(uid, now))
+        context = self.context
+        return state, context.view.planning.budget_changes, context.index.moves_ended, staying
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""

@@ -50,7 +50,7 @@ def blocked_class(planner: Planner, ask: PlacementQuery) -> BlockedClass | None:
     problems = [(cls, count, _claim_problem(planner, cls, rows)) for cls, count in without_node]
     if problems := [problem for problem in problems if problem[2]]:
         cls, _, error = problems[0]
-        return BlockedClass(cls, error, True, _text(ask, sum(count for _, count, _ in problems)))
+        return BlockedClass(cls, error, True, _text(ask, rows, sum(count for _, count, _ in problems)))
     if len(ask.groups) == 1:
         return None
     blocked = list(_excluded(planner, ask, rows, without_node))
@@ -61,7 +61,11 @@ def blocked_class(planner: Planner, ask: PlacementQuery) -> BlockedClass | None:
     lasting = bool(error) or not view.empty_fit.any()
     # Of the most demanding class, a lack of room is what the reasons of the gang are about anyway.
     is_new = lasting or not view.open.any() or cls is not ask.groups[0][0]
-    text = _text(ask, sum(count for _, count, _ in blocked)) if is_new else ""
+    pods, examined = sum(count for _, count, _ in blocked), without_node[:MAX_EXAMINED_CLASSES]
+    if len(without_node) == len(ask.groups) and len(blocked) == len(examined):
+        is_new = False  # all of those examined, and no other pod has a node either
+    at_least = len(without_node) > len(examined)
+    text = _text(ask, rows, pods, at_least=at_least) if is_new else ""
     return BlockedClass(cls, error, lasting, text)
 
 
@@ -100,7 +104,9 @@ def _excluded(
             yield cls, count, ""
 
 
-def _text(ask: PlacementQuery, pods: int) -> str:
-    if pods >= ask.members:
+def _text(ask: PlacementQuery, rows: Int64, pods: int, *, at_least: bool = False) -> str:
+    """Return how many pods fit no node, as a sentence; empty if all do, or if there is no node at all."""
+    if pods >= ask.members or not len(rows):
         return ""
-    return f"{pods} of the {ask.members} pods to place {'fits' if pods == 1 else 'fit'} no node."
+    count = f"At least {pods}" if at_least else f"{pods}"
+    return f"{count} of the {ask.members} pods to place {'fits' if pods == 1 else 'fit'} no node."
