@@ -61,6 +61,11 @@ class _EvictionRecord:
         """Whether at least half of a place that counts is bound."""
         return self.is_enough and self.seats > 0 and 2 * len(self.unbound) <= self.seats
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a failure would count: none did, and less than half of the place is bound."""
+        return not (self.is_settled or self.mostly_bound)
+
 
 class VainEvictions:
     """The last evictions for each workload until it is bound, and namespaces that pause."""
@@ -102,7 +107,7 @@ class VainEvictions:
     def room(self, id_: str) -> FreedRoom | None:
         """Return the place of a workload for which pods were evicted, unless a failure counted or half is bound."""
         eviction = self.evictions.get(id_)
-        return None if eviction is None or eviction.is_settled or eviction.mostly_bound else eviction.room
+        return eviction.room if eviction is not None and eviction.is_open else None
 
     def bound(self, id_: str, uid: str) -> None:
         """Record that a pod of a workload is bound."""
@@ -124,7 +129,7 @@ class VainEvictions:
     def undone(self, id_: str, taken: TakenBy, now: float) -> None:
         """Record that a workload, or some of its pods, lost the place, and whose pods are in the room."""
         eviction = self.evictions.get(id_)
-        if eviction is None or eviction.is_settled or eviction.mostly_bound:
+        if eviction is None or not eviction.is_open:
             return
         self._fail(eviction, taken, now)
 
@@ -139,7 +144,7 @@ class VainEvictions:
         Return whether it is the first failure after these evictions.
         """
         eviction = self.evictions.get(id_)
-        if eviction is None or eviction.is_settled or eviction.mostly_bound:
+        if eviction is None or not eviction.is_open:
             return False
         self._fail(eviction, TakenBy.NOBODY, now)
         return True
@@ -159,7 +164,7 @@ class VainEvictions:
         if eviction is None:
             return
         self._forget_pods(eviction)
-        if not (eviction.is_settled or eviction.mostly_bound):
+        if eviction.is_open:
             self.in_vain(eviction.namespace, now)
 
     def in_vain(self, namespace: str, now: float) -> None:
