@@ -82,16 +82,26 @@ def test_a_failure_that_is_taken_back_takes_no_other_with_it() -> None:
     assert 4 < evictions_in_five_minutes(redeems=True) <= evictions_in_five_minutes(redeems=False) + 4
 
 
+def one_node() -> StorageDriver:
+    d = StorageDriver(zoned("a"))
+    d.engine.budgets_known()
+    return d
+
+
+def pod_with_claim(d: StorageDriver, number: int) -> Pod:
+    """Create a claim, and return a pod that uses it: its bind waits for the volume."""
+    d.tell(claim(f"c{number}", DELAYED))
+    return with_priority([using(f"c{number}", name=f"a{number}", gpus=8)], 10)[0]
+
+
 @pytest.mark.unrecorded
 def test_places_that_small_pods_of_the_namespace_spoil_again_are_in_vain() -> None:
     """They come while the binds wait for volumes, so that these are withdrawn, and no bind is ever refused."""
-    d = StorageDriver(zoned("a"))
-    d.engine.budgets_known()
+    d = one_node()
     low, evictions = run_pod(d, "low-0", "n1"), 0
     for number in range(20):
-        d.tell(claim(f"c{number}", DELAYED))
-        pod = using(f"c{number}", name=f"a{number}", gpus=8)
-        pod.spec.priority, pod.metadata.labels["app"] = 10, "web"
+        pod = pod_with_claim(d, number)
+        pod.metadata.labels["app"] = "web"
         d.apply(pod)
         d.step(1)
         if low.metadata.name in d.preempted():
@@ -115,13 +125,10 @@ def test_places_that_small_pods_of_the_namespace_spoil_again_are_in_vain() -> No
 
 @pytest.mark.unrecorded
 def test_a_place_that_a_workload_of_higher_priority_needs_is_no_failure() -> None:
-    d = StorageDriver(zoned("a"))
-    d.engine.budgets_known()
+    d = one_node()
     for number in range(4):
         low = run_pod(d, f"low-{number}", "n1")
-        d.tell(claim(f"c{number}", DELAYED))
-        pod = using(f"c{number}", name=f"a{number}", gpus=8)
-        pod.spec.priority = 10
+        pod = pod_with_claim(d, number)
         d.apply(pod)
         d.step(1)
         d.evict(low)
@@ -142,14 +149,10 @@ def test_a_place_that_a_workload_of_higher_priority_needs_is_no_failure() -> Non
 @pytest.mark.parametrize("placed", [False, True])
 def test_room_that_passes_from_one_workload_to_another_of_higher_priority_is_in_vain_in_the_end(placed: bool) -> None:
     """The first has pods evicted, the second takes its claim or its place over, and then both are deleted."""
-    d = StorageDriver(zoned("a"))
-    d.engine.budgets_known()
+    d = one_node()
     low, evictions = run_pod(d, "low-0", "n1"), 0
     for number in range(20):
-        d.tell(claim(f"c{number}", DELAYED))
-        first = using(f"c{number}", name=f"a{number}", gpus=8)
-        second = urgent_pod(f"b{number}", priority=11)
-        first.spec.priority = 10
+        first, second = pod_with_claim(d, number), urgent_pod(f"b{number}", priority=11)
         d.apply(first)
         d.step(1)
         if low.metadata.name in d.preempted():
