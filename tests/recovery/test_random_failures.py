@@ -91,7 +91,7 @@ def test_no_pod_that_may_move_stays_on_a_dead_node_although_there_is_room(seed: 
     named = {pod.uid for migration in open_migrations for pod in migration.spec.pods}
     named |= {move.uid for migration in open_migrations for move in migration.status.moves}
     assert left.keys() <= named, "no Migration moves it"
-    world.d.engine.world.improve(next(name for name in world.node_objects if name not in dead))
+    world.label(next(name for name in world.node_objects if name not in dead), new="label")
     world.run(60, step=5)
     assert left_behind(world) == left, "it was not tried again once there was room"
     world.start()

@@ -405,8 +405,16 @@ class World:
             self.kubelets_dead.discard(name)
             self._set_ready(name, "True")
 
+    def label(self, name: str, **labels: str) -> None:
+        """A node gets labels, so that it may suit pods that it did not suit before."""
+        self.node_objects[name].metadata.labels.update(labels)
+        self._changed(name)
+
     def _set_ready(self, name: str, ready: str) -> None:
         self.node_objects[name].status.conditions = [ConditionStatus("Ready", ready)]
+        self._changed(name)
+
+    def _changed(self, name: str) -> None:
         self.d.nodes(*copies_of([self.node_objects[name]]))
         self.tell_node(name)
 

@@ -68,6 +68,7 @@ def test_room_stays_free_while_the_code_for_searches_is_compiled(evicted: int) -
     others_are_chosen(d, gang, replacements, evicted)
 
 
+@pytest.mark.unrecorded
 def test_room_stays_free_until_the_list_of_budgets_is_known() -> None:
     d, gang, replacements = after_failover(evicted=2)
     budgets = d.engine.preempting.budgets

@@ -56,6 +56,7 @@ def message(d: Driver, pods: list[Pod]) -> str:
     return text
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("missing", range(4))
 def test_the_claim_that_one_member_lacks_is_the_reason_for_all(missing: int) -> None:
     d = StorageDriver(leaves())
@@ -74,11 +75,13 @@ def test_the_claim_that_one_member_lacks_is_the_reason_for_all(missing: int) -> 
     assert len({pod.spec.node_name for pod in pods} - {""}) == 4 or len(d.preparing) == 4
 
 
+@pytest.mark.unrecorded
 def test_if_all_members_lack_their_claims_the_first_is_named() -> None:
     text = message(StorageDriver(leaves()), with_claims())
     assert text == '0/16 nodes are available: 16 persistentvolumeclaim "d-0" not found.'
 
 
+@pytest.mark.unrecorded
 def test_a_deleted_volume_of_one_member_is_the_reason() -> None:
     d = StorageDriver(leaves())
     for number in range(4):
@@ -88,6 +91,7 @@ def test_a_deleted_volume_of_one_member_is_the_reason() -> None:
     assert "16 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)." in message(d, with_claims())
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize(
     ("hosts", "room"), [(["elsewhere"], "none has room"), (["s1-l1-1"], "the most free is s1 with room for at most 1")]
 )
@@ -145,6 +149,7 @@ def test_affinity_that_a_member_meets_blocks_no_kind() -> None:
     assert "fits no node" not in message(d, pods), "the node of another member has no room for it"
 
 
+@pytest.mark.unrecorded
 def test_only_some_kinds_are_examined_but_claims_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_class, "MAX_EXAMINED_CLASSES", 0)
     d = StorageDriver(leaves())

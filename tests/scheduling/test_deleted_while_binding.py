@@ -55,6 +55,7 @@ def with_volume(d: BothDriver, pod: Pod, name: str, kind: str = DELAYED) -> Pod:
     return pod
 
 
+@pytest.mark.unrecorded
 def test_a_volume_claim_deleted_while_resource_claims_are_written_fails_its_pod_alone() -> None:
     d = BothDriver({"s1/l1": 2})
     pod, other = with_volume(d, d.pod("p", asking(1)), "data"), make_pod("other", gpus=1)
@@ -73,6 +74,7 @@ def test_a_volume_claim_deleted_while_resource_claims_are_written_fails_its_pod_
     assert d.volume_writes, "it is tried again once the claim exists"
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_volume_deleted_or_taken_meanwhile_is_not_written(taken: bool) -> None:
     d = BothDriver({"s1/l1": 2})
@@ -94,6 +96,7 @@ def test_a_volume_deleted_or_taken_meanwhile_is_not_written(taken: bool) -> None
     assert not d.volume_writes
 
 
+@pytest.mark.unrecorded
 def test_nothing_is_written_for_a_gang_of_which_one_member_lost_its_claim() -> None:
     d = BothDriver({"s1/l1": 4})
     pods = [with_volume(d, pod, f"c{n}") for n, pod in enumerate(d.gang(4, asking(1)))]

@@ -714,6 +714,7 @@ def test_who_waits_for_moves_is_forgotten_once_it_is_deleted() -> None:
     assert not d.engine.moving.awaited
 
 
+@pytest.mark.unrecorded
 def test_many_workloads_are_put_in_order_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "SORTED_PER_PART", 4)
     d = Driver(fabric({"s1/l1": 2}), configured("{reservation: {gangs: 2}}"))

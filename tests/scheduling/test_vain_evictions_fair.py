@@ -347,6 +347,7 @@ def test_crumbs_that_another_namespace_takes_keep_the_others_of_a_namespace_wait
     assert 0 < longest <= LONGEST_SHARED_PAUSE_SECONDS
 
 
+@pytest.mark.unrecorded
 def test_workloads_that_wait_for_a_pause_search_once_it_is_taken_back() -> None:
     d = fabric_driver({"s1/l1": 4})
     vain_evictions = d.engine.preempting.vain_evictions
