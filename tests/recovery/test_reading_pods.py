@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ from tests.kube.owner_objects import create_ray_cluster
 from tests.kube.virtual import virtual_time
 from tests.kube.world import World, world
 from tests.recovery.runners import runner_of
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ObjectMeta, Pod
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.reading.pods import READ_SECONDS, read_pod
 from topo_scheduler.recovery.controller.pod_reader import (
@@ -21,7 +22,6 @@ from topo_scheduler.recovery.controller.pod_reader import (
     LARGE_PODS_OF_NAMESPACE,
     READ_AGAIN_SECONDS,
 )
-from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.recovery.model.instructions import LearnPods
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Delay, Refuse
@@ -57,85 +57,113 @@ class Machine:
         self.pods_read += [pod.metadata.name for pod in pods]
 
 
-def reading(w: World, tasks: list[asyncio.Task[Any]]) -> tuple[RecoveryRunner, Machine]:
-    machine = Machine()
-    runner = runner_of(
-        w, machine, lambda work, name: tasks.append(asyncio.create_task(work, name=name)), control=machine
-    )
-    return runner, machine
+class Reader:
+    """A runner of recovery in a world, with the tasks that it starts.
+
+    Args:
+        w: an API server.
+    """
+
+    def __init__(self, w: World) -> None:
+        self.w = w
+        self.machine = Machine()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.runner = runner_of(w, self.machine, self._start, control=self.machine)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.tasks.append(asyncio.create_task(work, name=name))
+
+    def learn(self, *pods: ObjectMeta) -> None:
+        """Recovery asks for pods."""
+        references = (PodRef(pod.namespace, pod.name, pod.uid) for pod in pods)
+        self.runner._executor.carry_out(LearnPods(tuple(references)))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is read, and nothing will be."""
+        reader = self.runner._executor.reader
+        return all(task.done() for task in self.tasks) and not reader.reading and not reader._large
+
+    def create_large(self, count: int) -> list[ObjectMeta]:
+        """Create pods of more than 8,000 bytes."""
+        container = {"name": "main", "image": "train", "env": [{"name": "E", "value": "x" * 10_000}]}
+        for number in range(count):
+            pod = {"metadata": {"name": f"large-{number}"}, "spec": {"containers": [container]}}
+            self.w.server.store.create("pods", pod, "default")
+        return [self.w.pod(f"large-{number}").metadata for number in range(count)]
+
+
+@asynccontextmanager
+async def reading() -> AsyncIterator[Reader]:
+    """Give a reader in a world of its own, and end that."""
+    async with world() as w:
+        yield Reader(w)
+
+
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods of more than 8,000 bytes are too large."""
+    monkeypatch.setattr("topo_scheduler.kube.reading.pods.MAX_POD_BYTES", 8_000)
 
 
 @virtual_time
 async def test_other_pods_are_read_although_one_can_not_be(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}}, "")
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        hostile, fine = w.create_pod("hostile", "hostile"), w.create_pod("fine", "hostile")
-        mine = w.create_pod("mine")
-        pods = tuple(
-            PodRef(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) for pod in (hostile, fine, mine)
-        )
-        rule = w.server.faults.add(Refuse(503), where=lambda info: info.name == "hostile" and info.resource == "pods")
-        runner._executor.carry_out(LearnPods(pods))
+    async with reading() as r:
+        r.w.server.store.create("namespaces", {"metadata": {"name": "hostile"}}, "")
+        hostile, fine = (r.w.create_pod(name, "hostile").metadata for name in ("hostile", "fine"))
+        mine = r.w.create_pod("mine").metadata
+        rule = r.w.server.faults.add(Refuse(503), where=lambda info: info.name == "hostile" and info.resource == "pods")
+        r.learn(hostile, fine, mine)
         await asyncio.sleep(1)
-        assert sorted(machine.pods_read) == ["fine", "mine"], "the engine gets each at once"
-        assert machine.read == [mine.metadata.uid]
+        assert sorted(r.machine.pods_read) == ["fine", "mine"], "the engine gets each at once"
+        assert r.machine.read == [mine.uid]
         await asyncio.sleep(READ_SECONDS)
-        assert machine.read[1:] == [fine.metadata.uid]
-        assert machine.unread_pods == ["hostile"]
+        assert r.machine.read[1:] == [fine.uid]
+        assert r.machine.unread_pods == ["hostile"]
         (warning,) = [record for record in caplog.records if "can't be moved" in record.message]
         assert warning.__dict__["namespace"] == "hostile", "the budget of the log is one of each namespace"
-        started = len(tasks)
+        started = len(r.tasks)
         for _ in range(100):
-            runner._executor.carry_out(LearnPods(pods[:1]))
-        assert len(tasks) == started, "it is being read already"
-        w.server.faults.remove(rule)
+            r.learn(hostile)
+        assert len(r.tasks) == started, "it is being read already"
+        r.w.server.faults.remove(rule)
         await asyncio.sleep(READ_AGAIN_SECONDS + 1)
-        assert machine.pods_read[2:] == ["hostile"] and machine.read[2:] == [hostile.metadata.uid]
-        assert all(task.done() for task in tasks) and not runner._executor.reader.reading
+        assert r.machine.pods_read[2:] == ["hostile"] and r.machine.read[2:] == [hostile.uid]
+        assert r.idle
 
 
 @virtual_time
 async def test_pods_are_not_read_any_more_once_recovery_is_off() -> None:
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        pod = w.create_pod("pod")
-        w.server.faults.add(Refuse(503), resource="pods")
-        runner._executor.carry_out(LearnPods((PodRef("default", "pod", pod.metadata.uid),)))
+    async with reading() as r:
+        pod = r.w.create_pod("pod").metadata
+        r.w.server.faults.add(Refuse(503), resource="pods")
+        r.learn(pod)
         await asyncio.sleep(2 * READ_SECONDS)
-        assert machine.unread_pods
-        cast("Any", runner)._machine = None
+        assert r.machine.unread_pods
+        cast("Any", r.runner)._machine = None
         await asyncio.sleep(2 * (READ_SECONDS + READ_AGAIN_SECONDS))
-        assert all(task.done() for task in tasks) and not runner._executor.reader.reading
+        assert r.idle
 
 
 @virtual_time
 async def test_pods_are_read_a_few_at_a_time_and_each_is_given_to_the_engine_at_once() -> None:
     """Their author decides how large they are."""
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        pods = [w.create_pod(f"pod-{number}") for number in range(12)]
-        w.server.faults.add(Delay(1.0), resource="pods")
-        runner._executor.carry_out(
-            LearnPods(tuple(PodRef("default", pod.metadata.name, pod.metadata.uid) for pod in pods))
-        )
+    async with reading() as r:
+        pods = [r.w.create_pod(f"pod-{number}").metadata for number in range(12)]
+        r.w.server.faults.add(Delay(1.0), resource="pods")
+        r.learn(*pods)
         at_once = CONCURRENT_READS - reserved_of(CONCURRENT_READS)
         for second in range(4):
-            assert len(machine.pods_read) == second * at_once and not machine.read
+            assert len(r.machine.pods_read) == second * at_once and not r.machine.read
             await asyncio.sleep(1.05)
-        assert len(machine.pods_read) == 12 and len(machine.read) == 12
+        assert len(r.machine.pods_read) == 12 and len(r.machine.read) == 12
 
 
 @virtual_time
 async def test_a_pod_is_not_kept_while_its_owners_are_read() -> None:
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        create_ray_cluster(w, "whole")
-        owner = w.server.store.get("rayclusters.ray.io", "whole", "default").obj
+    async with reading() as r:
+        create_ray_cluster(r.w, "whole")
+        owner = r.w.server.store.get("rayclusters.ray.io", "whole", "default").obj
         reference: dict[str, Any] = {
             "apiVersion": "ray.io/v1",
             "kind": "RayCluster",
@@ -143,8 +171,8 @@ async def test_a_pod_is_not_kept_while_its_owners_are_read() -> None:
             "controller": True,
         }
         reference["uid"] = owner["metadata"]["uid"]
-        uid = w.create_pod("pod", ownerReferences=[reference]).metadata.uid
-        w.server.faults.add(Delay(3.0), where=lambda info: "/rayclusters/" in info.path)
+        pod = r.w.create_pod("pod", ownerReferences=[reference]).metadata
+        r.w.server.faults.add(Delay(3.0), where=lambda info: "/rayclusters/" in info.path)
         count = 0
 
         async def counted(*arguments: Any) -> Pod | None:
@@ -153,95 +181,74 @@ async def test_a_pod_is_not_kept_while_its_owners_are_read() -> None:
             return await read_pod(*arguments)
 
         def kept() -> bool:
-            return any(isinstance(item, Pod) and item.metadata.uid == uid for item in gc.get_objects())
+            return any(isinstance(item, Pod) and item.metadata.uid == pod.uid for item in gc.get_objects())
 
         with patch("topo_scheduler.recovery.controller.pod_reader.read_pod", counted):
-            runner._executor.carry_out(LearnPods((PodRef("default", "pod", uid),)))
+            r.learn(pod)
             await asyncio.sleep(1)
-            assert count == 1 and not kept() and not machine.pods_read
+            assert count == 1 and not kept() and not r.machine.pods_read
             await asyncio.sleep(5)
-        assert count == 2 and machine.pods_read == ["pod"] and machine.read == [uid]
+        assert count == 2 and r.machine.pods_read == ["pod"] and r.machine.read == [pod.uid]
 
 
+@pytest.mark.usefixtures("small_limit")
 @virtual_time
-async def test_a_pod_that_is_too_large_is_read_again_after_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        container = {"name": "main", "image": "train", "env": [{"name": "E", "value": "x" * 10_000}]}
-        w.server.store.create("pods", {"metadata": {"name": "large"}, "spec": {"containers": [container]}}, "default")
-        large, small = w.pod("large").metadata, w.create_pod("small").metadata
-        monkeypatch.setattr("topo_scheduler.kube.reading.pods.MAX_POD_BYTES", 8_000)
-        runner._executor.carry_out(LearnPods(tuple(PodRef("default", pod.name, pod.uid) for pod in (large, small))))
+async def test_a_pod_that_is_too_large_is_read_again_after_a_minute_only() -> None:
+    async with reading() as r:
+        (large,), small = r.create_large(1), r.w.create_pod("small").metadata
+        r.learn(large, small)
         await asyncio.sleep(LARGE_AGAIN_SECONDS - 1)
-        assert machine.read == [small.uid] and machine.unread_pods == ["large"]
-        assert runner._executor.reader.reading == {large.uid}
-        w.remove_pod("large")
+        assert r.machine.read == [small.uid] and r.machine.unread_pods == ["large-0"]
+        assert r.runner._executor.reader.reading == {large.uid}
+        r.w.remove_pod("large-0")
         await asyncio.sleep(2)
-        assert machine.read == [small.uid, large.uid] and not runner._executor.reader.reading
-        assert all(task.done() for task in tasks)
+        assert r.machine.read == [small.uid, large.uid] and r.idle
 
 
-def create_large(w: World, count: int) -> list[PodRef]:
-    """Create pods of more than 8,000 bytes, which the tests below take as too large."""
-    container = {"name": "main", "image": "train", "env": [{"name": "E", "value": "x" * 10_000}]}
-    for number in range(count):
-        pod = {"metadata": {"name": f"large-{number}"}, "spec": {"containers": [container]}}
-        w.server.store.create("pods", pod, "default")
-    return [PodRef("default", f"large-{number}", w.pod(f"large-{number}").metadata.uid) for number in range(count)]
-
-
+@pytest.mark.usefixtures("small_limit")
 @virtual_time
-async def test_pods_that_are_too_large_are_read_only_while_a_migration_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_that_are_too_large_are_read_only_while_a_migration_waits() -> None:
     """Their Migrations may be gone, or their resources free: any user can have a large pod read."""
-    monkeypatch.setattr("topo_scheduler.kube.reading.pods.MAX_POD_BYTES", 8_000)
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        awaited, ignored, ended = create_large(w, 3)
-        runner._executor.carry_out(LearnPods((awaited, ignored, ended)))
+    async with reading() as r:
+        awaited, ignored, ended = r.create_large(3)
+        r.learn(awaited, ignored, ended)
         await asyncio.sleep(LARGE_AGAIN_SECONDS - 1)
-        assert machine.unread_pods == ["large-0", "large-1", "large-2"]
-        machine.ignored.add(ignored.uid)
-        machine.ended.add(ended.uid)
+        assert r.machine.unread_pods == ["large-0", "large-1", "large-2"]
+        r.machine.ignored.add(ignored.uid)
+        r.machine.ended.add(ended.uid)
         await asyncio.sleep(LARGE_AGAIN_SECONDS)
-        assert machine.unread_pods[3:] == ["large-0"]
-        assert machine.read == [ended.uid], "it is gone"
-        assert runner._executor.reader.reading == {awaited.uid}
-        machine.ignored.add(awaited.uid)
+        assert r.machine.unread_pods[3:] == ["large-0"]
+        assert r.machine.read == [ended.uid], "it is gone"
+        assert r.runner._executor.reader.reading == {awaited.uid}
+        r.machine.ignored.add(awaited.uid)
         await asyncio.sleep(LARGE_AGAIN_SECONDS)
-        assert all(task.done() for task in tasks)
-        assert not runner._executor.reader.reading and not runner._executor.reader._large
+        assert r.idle
 
 
 @virtual_time
 async def test_a_pod_that_is_gone_is_not_read_again() -> None:
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        pod = w.create_pod("pod").metadata
-        w.server.faults.add(Refuse(503), resource="pods")
-        runner._executor.carry_out(LearnPods((PodRef("default", "pod", pod.uid),)))
+    async with reading() as r:
+        pod = r.w.create_pod("pod").metadata
+        r.w.server.faults.add(Refuse(503), resource="pods")
+        r.learn(pod)
         await asyncio.sleep(READ_SECONDS + 1)
-        machine.ended.add(pod.uid)
+        r.machine.ended.add(pod.uid)
         await asyncio.sleep(READ_AGAIN_SECONDS)
-        assert machine.unread_pods == ["pod"] and machine.read == [pod.uid]
-        assert all(task.done() for task in tasks) and not runner._executor.reader.reading
+        assert r.machine.unread_pods == ["pod"] and r.machine.read == [pod.uid]
+        assert r.idle
 
 
+@pytest.mark.usefixtures("small_limit")
 @virtual_time
-async def test_few_pods_that_are_too_large_are_read_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topo_scheduler.kube.reading.pods.MAX_POD_BYTES", 8_000)
-    async with world() as w:
-        tasks: list[asyncio.Task[Any]] = []
-        runner, machine = reading(w, tasks)
-        pods = create_large(w, LARGE_PODS_OF_NAMESPACE + 4)
+async def test_few_pods_that_are_too_large_are_read_again_at_once() -> None:
+    async with reading() as r:
+        pods = r.create_large(LARGE_PODS_OF_NAMESPACE + 4)
         for pod in pods:
-            runner._executor.carry_out(LearnPods((pod,)))
+            r.learn(pod)
         for minute in range(4):
             await asyncio.sleep(LARGE_AGAIN_SECONDS if minute else 1)
-            assert len(machine.unread_pods) == len(pods) + minute * LARGE_PODS_OF_NAMESPACE
-        assert all(machine.unread_pods.count(pod.name) == 3 for pod in pods), "in turn"
-        machine.ended.update(pod.uid for pod in pods)
+            assert len(r.machine.unread_pods) == len(pods) + minute * LARGE_PODS_OF_NAMESPACE
+        assert all(r.machine.unread_pods.count(pod.name) == 3 for pod in pods), "in turn"
+        r.machine.ended.update(pod.uid for pod in pods)
         await asyncio.sleep(LARGE_AGAIN_SECONDS)
-        assert all(task.done() for task in tasks)
+        assert r.idle

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import make_pod
-from tests.scheduling.driver import Driver, fabric, fabric_driver
+from tests.scheduling.driver import Driver, fabric_driver
 from tests.scheduling.running_pods import run_pod, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome
@@ -33,6 +33,15 @@ def id_of(d: Driver, pod: Pod) -> str:
     membership = d.engine.workloads.of_pod(pod.metadata.uid)
     assert membership is not None
     return membership[0].id
+
+
+def with_pods(count: int, gpus: int) -> tuple[Driver, list[Pod]]:
+    """Return a scheduler for one node of 8 GPUs that has decided on pods."""
+    d = fabric_driver({"s1/l1": 1})
+    pods = [make_pod(f"p{number}", gpus=gpus) for number in range(count)]
+    d.apply(*pods)
+    d.step()
+    return d, pods
 
 
 def pass_idle_time(d: Driver, seconds: float) -> None:
@@ -63,10 +72,7 @@ def test_workloads_that_are_due_for_a_search_for_victims(monkeypatch: pytest.Mon
 
 
 def test_workloads_behind_one_that_cannot_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    d = fabric_driver({"s1/l1": 1})
-    pods = [make_pod(f"p{number}", gpus=9) for number in range(3)]
-    d.apply(*pods)
-    d.step()
+    d, pods = with_pods(3, gpus=9)
     ids = [id_of(d, pod) for pod in pods]
     d.engine.preempting._turns.search_at_once(ids)
     Once(monkeypatch, d.engine.queue, "activate")
@@ -77,10 +83,7 @@ def test_workloads_behind_one_that_cannot_be_tried_again(monkeypatch: pytest.Mon
 
 
 def test_workloads_behind_one_that_cannot_be_queued_after_its_bind_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    d = Driver(fabric({"s1/l1": 1}))
-    pods = [make_pod(f"p{number}", gpus=1) for number in range(3)]
-    d.apply(*pods)
-    d.step()
+    d, pods = with_pods(3, gpus=1)
     for uid in list(d.flight):
         d.answer(uid, BindOutcome.GONE)
     Once(monkeypatch, d.engine.queue, "back_off")
@@ -90,12 +93,9 @@ def test_workloads_behind_one_that_cannot_be_queued_after_its_bind_failed(monkey
 
 
 def test_workloads_behind_one_that_cannot_be_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    d = Driver(fabric({"s1/l1": 1}))
-    pods = [make_pod(f"p{number}", gpus=1) for number in range(4)]
-    d.apply(pods[0])
-    d.step()
-    d.answer(pods[0].metadata.uid, BindOutcome.REJECTED)
-    d.apply(*pods[1:])
+    d, (refused,) = with_pods(1, gpus=1)
+    d.answer(refused.metadata.uid, BindOutcome.REJECTED)
+    d.apply(*(make_pod(f"later-{number}", gpus=1) for number in range(3)))
     d.step()
     d.engine.outcomes.admission_backoff.pardon()
     Once(monkeypatch, d.engine.queue, "activate")
@@ -105,10 +105,7 @@ def test_workloads_behind_one_that_cannot_be_released(monkeypatch: pytest.Monkey
 
 
 def test_binds_behind_one_that_cannot_be_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    d = Driver(fabric({"s1/l1": 1}))
-    pods = [make_pod(f"p{number}", gpus=1) for number in range(3)]
-    d.apply(*pods)
-    d.step()
+    d, _ = with_pods(3, gpus=1)
     for uid in list(d.flight):
         d.answer(uid, BindOutcome.UNKNOWN)
     Once(monkeypatch, d.engine.outcomes.partially_bound, "is_withdrawn")
