@@ -491,7 +491,9 @@ class PreemptionClaims:
     def spare(self, uid: str, now: float, *, namespace_too: bool = True) -> str:
         """Exclude a pod, or its namespace, from the choice of victims for a while; return the name of the pod."""
         entry = self._world.ledger.get(uid)
-        occupant = entry.occupant if entry is not None else None
+        if entry is None:
+            return uid  # it has ended, so nothing would forget it later
+        occupant = entry.occupant
         self.spared.failed(uid, occupant, now, namespace_too=namespace_too)
         return occupant.key if occupant is not None else uid
 
@@ -517,6 +519,9 @@ class PreemptionClaims:
 
     def _keep(self, claim: PreemptionClaim) -> None:
         self._claims[claim.workload] = claim
+        # Those that wait to be bound give up their room at once.
+        leaving = (uid for uid in claim.victims if not self._world.ledger.waits(uid))
+        self._nominations.await_pods(claim.workload, claim.nodes, leaving)
         self._nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
 
     def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
@@ -556,6 +561,7 @@ class PreemptionClaims:
         self._ending.pop(id_, None)
         if claim is None:
             return
+        self._nominations.await_no_more(id_)
         for uid in claim.nodes:
             self._nominations.drop(uid)
             if self._nominated_for.get(uid) == id_:

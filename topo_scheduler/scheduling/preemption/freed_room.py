@@ -19,7 +19,8 @@ class TakenBy(Enum):
 
     ``NOBODY``: it is free, or other pods of the same namespace came. So the workload was edited, lost pods, or is kept
     away by its own namespace. ``OTHERS``: at least half of it is gone. ``OTHERS_IN_PART``: less than half is gone, or
-    pods of other namespaces came, or grew, that use little. They may be accomplices, or attackers.
+    pods of other namespaces came, or grew, that use little, or they repel the workload. They may be
+    accomplices, or attackers.
     """
 
     NOBODY = "nobody"
@@ -89,19 +90,20 @@ def taken_by(world: World, room: FreedRoom) -> TakenBy:
     """Return whose pods are in some room, once the victims have ended. The workload itself must hold nothing of it."""
     ledger, inventory = world.ledger, world.inventory
     devices = {device for allocation in room.devices for device in inventory.devices_of_allocation(allocation)}
-    used = inventory.use_of(devices)
-    if 2 * (len(used.whole) + len(used.shares)) > len(devices):
+    used = inventory.used_by_others(devices, room.namespace)
+    if 2 * len(used) > len(devices):
         return TakenBy.OTHERS
     more: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    others = False
+    others = bool(used)
     for uid in _pods_on(ledger, room.amounts):
         entry = ledger.get(uid)
         if entry is None or room.present.get(uid) == entry.amounts:
             continue
         if ledger.namespace_of(uid) != room.namespace:
             others = others or not entry.daemon
-        elif uid not in room.present:
+        else:
             more[entry.node].update(dict(entry.amounts))
+            more[entry.node].subtract(dict(room.present.get(uid, ())))
     for node, amounts in room.spare.items():
         more[node].subtract(amounts)
     taken = [

@@ -21,16 +21,22 @@ class Pause:
 
 @dataclass(slots=True)
 class _NamespacePause(Pause):
-    """The pause of a namespace. ``last``: when it failed last, also if that was taken back, in seconds."""
+    """The pause of a namespace.
 
+    ``first``: when it failed first, since it was forgotten. ``last``: when it failed last, also if that was taken back.
+    Both in seconds.
+    """
+
+    first: float = 0.0
     last: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure that counts: until when its namespace paused ``before``, and pauses now, in seconds."""
+    """A failure that counts, at a time; until when its namespace paused ``before``, and pauses now. All in seconds."""
 
     namespace: str
+    at: float
     before: float
     until: float
 
@@ -53,7 +59,7 @@ class NamespacePauses:
         self._namespaces = {
             name: known for name, known in self._namespaces.items() if max(known.until, known.last) > recent
         }
-        pause = self._namespaces.setdefault(namespace, _NamespacePause())
+        pause = self._namespaces.setdefault(namespace, _NamespacePause(first=now))
         if pause.times and now <= pause.until:
             return None  # of the same incident
         before = pause.until
@@ -61,12 +67,15 @@ class NamespacePauses:
         repeated = pause.times - self._free
         pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, self._longest_seconds) if repeated > 0 else 0.0)
         pause.last = now
-        return Failure(namespace, before, pause.until)
+        return Failure(namespace, now, before, pause.until)
 
     def forgive(self, failure: Failure) -> None:
-        """Take back one failure that counted, and its pause. Others stay as they are."""
+        """Take back one failure that counted, and its pause. Others stay as they are.
+
+        It may have been forgotten already, with its namespace.
+        """
         pause = self._namespaces.get(failure.namespace)
-        if pause is None or not pause.times:
+        if pause is None or not pause.times or failure.at < pause.first:
             return
         pause.times -= 1
         if pause.until == failure.until:

@@ -408,6 +408,14 @@ class DeviceInventory:
         """Return which of some devices are in use, by allocated or held claims."""
         return self._use_without(devices, ())
 
+    def used_by_others(self, devices: Iterable[DeviceId], namespace: str) -> set[DeviceId]:
+        """Return those of some devices that claims of other namespaces have, or nominated pods get."""
+        return {
+            device
+            for device in devices
+            if device in self._nominated or any(key[0] != namespace for key in self._users.get(device, ()))
+        }
+
     def use_of_pools(self, pools: Iterable[PoolId]) -> DevicesInUse:
         """Return which devices of some pools are in use, also those that no slice publishes."""
         wanted = list(pools)

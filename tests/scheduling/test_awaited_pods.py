@@ -1,0 +1,133 @@
+"""Room that was promised to a pod, beside the pods that are to leave for it: neither counts twice, nor too little."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import make_pod, timestamp
+from tests.scheduling.driver import Driver, fabric_driver
+from tests.scheduling.running_pods import run_pod
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.instructions import EvictionOutcome
+
+NODE = "s1-l1-1"
+GRACE_SECONDS = 300
+
+
+def pending(d: Driver, name: str, gpus: int) -> Pod:
+    """A pod of a namespace of its own appears; all such pods have the same priority."""
+    pod = make_pod(name, gpus=gpus, namespace=name, priority=10, created=d.now)
+    d.apply(pod)
+    return pod
+
+
+def running(d: Driver, name: str, gpus: int, priority: int = 0) -> Pod:
+    pod = run_pod(d, name, NODE, gpus=gpus, priority=priority)
+    pod.spec.termination_grace_period_seconds = GRACE_SECONDS
+    return pod
+
+
+def terminate(d: Driver, pod: Pod) -> None:
+    """The eviction of a pod is granted, and the pod begins to end."""
+    d.engine.eviction_finished(pod.metadata.uid, EvictionOutcome.GOING, "", d.now)
+    pod.metadata.deletion_timestamp = timestamp(d.now + GRACE_SECONDS)
+    d.tell_again(pod)
+
+
+def with_two_claims() -> tuple[Driver, dict[str, Pod]]:
+    """Pods ``a`` (4 GPUs) and ``b`` (1 GPU) each have a pod of this size evicted from one node, which ends slowly."""
+    d = fabric_driver({"s1/l1": 1})
+    d.now = 5000.0
+    pods = {"for-a": running(d, "for-a", 4), "for-b": running(d, "for-b", 1)}
+    running(d, "rest", 3, priority=10)
+    d.step(1)
+    for name, gpus in (("a", 4), ("b", 1)):
+        pods[name] = pending(d, name, gpus)
+        d.step(1)
+        d.step(1)
+    assert d.preempted() == ["for-a", "for-b"]
+    for name in ("for-a", "for-b"):
+        terminate(d, pods[name])
+    return d, pods
+
+
+def test_a_pod_gets_the_room_of_its_own_victims_though_those_of_another_have_not_ended() -> None:
+    d, pods = with_two_claims()
+    d.delete(pods["for-a"])
+    d.settle(1)
+    assert d.where(pods["a"], pods["b"]) == {"a": NODE}
+    assert d.engine.preempting.vain_evictions.until("a") <= d.now
+    assert not d.engine.preempting.vain_evictions.is_doubted("a", d.now)
+    d.delete(pods["for-b"])
+    d.settle(1)
+    assert d.where(pods["b"]) == {"b": NODE}
+
+
+def test_nobody_else_gets_room_of_which_the_rest_has_yet_to_come_free() -> None:
+    """Of 8 GPUs 4 are free, and all are promised."""
+    d = fabric_driver({"s1/l1": 1})
+    leaves = [running(d, "leaves", 4)]
+    whole, other = pending(d, "whole", 8), pending(d, "other", 4)
+    d.step(1)
+    d.step(1)
+    assert d.preempted() == ["leaves"] and d.where(whole, other) == {}
+    terminate(d, leaves[0])
+    for _ in range(3):
+        d.settle(5)
+        assert d.where(whole, other) == {}
+    d.delete(leaves[0])
+    d.settle(1)
+    assert d.where(whole, other) == {"whole": NODE}
+
+
+def test_no_second_pod_waits_for_the_room_of_the_victims_of_another() -> None:
+    d, pods = with_two_claims()
+    third = pending(d, "third", 4)
+    for _ in range(5):
+        d.step(1)
+    workload, _ = d.engine.workloads.of_pod(third.metadata.uid) or (None, None)
+    assert workload is not None and not d.engine.preempting.claims(workload.id)
+    d.delete(pods["for-a"])
+    d.settle(1)
+    assert d.where(pods["a"], third) == {"a": NODE}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=6),
+    requests=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    order=st.randoms(use_true_random=False),
+)
+def test_charges_leave_nothing_behind_and_no_gpu_is_given_twice(
+    sizes: list[int], requests: list[int], order: object
+) -> None:
+    d = fabric_driver({"s1/l1": 1})
+    free, low = 8, list[Pod]()
+    for number, gpus in enumerate(sizes):
+        if gpus <= free:
+            low.append(running(d, f"low-{number}", gpus))
+            free -= gpus
+    wanted = [pending(d, f"p{number}", gpus) for number, gpus in enumerate(requests)]
+    nodes = d.engine.world.nodes
+    for _ in range(4 * len(low) + 4):
+        d.settle(2)
+        pods = [pod for pod in d.pods.values() if pod.spec.node_name]
+        used = sum(int(pod.spec.containers[0].resources.limits["nvidia.com/gpu"]) for pod in pods)
+        assert used <= 8
+        held = np.zeros_like(nodes.requested)
+        for uid, entry in d.engine.world.ledger.items():
+            assert entry.row >= 0, uid
+            for column, amount in entry.amounts:
+                held[entry.row, column] += amount
+        assert (nodes.requested == held).all(), "charges of nominations remain after a step"
+        for pod in low:
+            if pod.metadata.name in d.preempted() and not pod.metadata.deletion_timestamp:
+                terminate(d, pod)
+        going = [pod for pod in low if pod.metadata.deletion_timestamp and pod.metadata.uid in d.pods]
+        if going:
+            d.delete(order.choice(going))  # type: ignore[attr-defined]
+    free = 8 - sum(pod_gpus(pod) for pod in d.pods.values() if pod.spec.node_name)
+    assert all(pod.spec.node_name or pod_gpus(pod) > free for pod in wanted), "room is left, and nobody gets it"
+
+
+def pod_gpus(pod: Pod) -> int:
+    return int(pod.spec.containers[0].resources.limits["nvidia.com/gpu"])
