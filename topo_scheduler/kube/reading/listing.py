@@ -1,9 +1,10 @@
 """One-time lists of objects without a watch, so any account with the list permission suffices."""
 
+import asyncio
 from typing import Final, TypeVar
 
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import Gone
+from topo_scheduler.kube.connection.errors import Gone, passes
 from topo_scheduler.kube.connection.resources import Object, Resource
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.reading.decoding import Bad, Codec, Unchanged
@@ -12,6 +13,7 @@ T = TypeVar("T", bound=Object)
 
 PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = 30.0
+"""Longest wait for one answer. What took that long is not retried: somebody waits for the command."""
 ATTEMPTS: Final = 3
 
 
@@ -53,7 +55,12 @@ async def _pages(
                 timeout=TIMEOUT_SECONDS,
             )
 
-        metadata, slices = codec.page(await retried(page, attempts=ATTEMPTS))
+        end = asyncio.get_running_loop().time() + TIMEOUT_SECONDS
+
+        def in_time(error: BaseException, end: float = end) -> bool:
+            return passes(error) and asyncio.get_running_loop().time() < end
+
+        metadata, slices = codec.page(await retried(page, attempts=ATTEMPTS, passing=in_time))
         for items in slices:
             for item in items:
                 if isinstance(item, Bad):
