@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Object)
 
 PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = 30.0
-"""Longest wait for one answer. What took that long is not retried: somebody waits for the command."""
+"""Longest wait for one answer. What took that long is not retried, as a user waits for the command."""
 ATTEMPTS: Final = 3
 
 
