@@ -17,7 +17,8 @@ from tests.kube.virtual import virtual_time
 from topo_scheduler.api.objects import OwnerReference
 from topo_scheduler.cli.drain import plan_drain
 from topo_scheduler.cli.drain_progress import wait_for_migrations
-from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
+from topo_scheduler.recovery.controller.disabled import MESSAGE
+from topo_scheduler.recovery.model.migration_state import RECOVERY_DISABLED
 from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.store import Store
@@ -26,7 +27,7 @@ from topo_scheduler.state.pods.node_pods import MIRROR
 
 _GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}
 _NO_USE: Final = {"type": "Placed", "status": "False", "reason": "NoUse", "message": "the nodes are well"}
-_DISABLED: Final = {"type": "Reserved", "status": "False", "reason": REASON, "message": MESSAGE}
+_DISABLED: Final = {"type": "Reserved", "status": "False", "reason": RECOVERY_DISABLED, "message": MESSAGE}
 
 
 def _define(served: Served) -> None:
@@ -275,6 +276,11 @@ def test_the_plan_as_yaml(served: Served) -> None:
         ([{"phase": "Cancelled", "conditions": [_GONE]}], 0, ["1 of 1 ended"]),
         ([{"conditions": [_DISABLED]}], 1, ["recovery is off in the scheduler's configuration"]),
         ([], 1, ["1 of 1 Migrations have not ended within 3 s; they continue"]),
+        (
+            [{"phase": "Evicting", "message": MESSAGE, "conditions": [{**_DISABLED, "type": "Evicted"}]}],
+            1,
+            ["not ended within 6 s; 1 of them will not continue until recovery is on: set recovery.enabled to true"],
+        ),
     ],
 )
 def test_waiting_shows_each_change_and_the_end(
@@ -297,7 +303,9 @@ def test_waiting_shows_each_change_and_the_end(
             store.modify(kind, name, "default", partial(_with_status, status), subresource="status")
 
     leading = asyncio.run_coroutine_threadsafe(lead(), served.loop)
-    limit = ("--timeout", "3s") if not statuses else ()
+    limit: tuple[str, ...] = ("--timeout", "3s") if not statuses else ()
+    if statuses and statuses[-1].get("phase") == "Evicting":
+        limit = ("--timeout", "6s")
     done = run("drain", "node-7", "--wait", *limit, "--kubeconfig", served.kubeconfig)
     leading.result(20)
     assert done.exit_code == code, done.output

@@ -125,6 +125,28 @@ def test_most_nodes_that_are_deleted_at_once_are_believed_after_a_minute() -> No
     assert detection.held == ""
 
 
+def test_a_late_change_of_a_deleted_node_does_not_report_it_twice() -> None:
+    """The scheduler's own watch may report the deletion before kopf reports an earlier change."""
+    name = NODES[0]
+    detection = _detection(*NODES)
+    detection.gone(name, f"uid-{name}", 3.0)
+    assert len(detection.due(4.0)) == 1
+    _ready(detection, name, "True", 4.5)
+    assert not detection.is_healthy(name)
+    detection.gone(name, f"uid-{name}", 5.0)
+    assert detection.due(6.0) == []
+    detection.seen(NodeHealth(name, "another"), 7.0)
+    assert detection.is_healthy(name), "another node of that name"
+
+
+def test_a_node_that_was_only_missing_may_come_back() -> None:
+    name = NODES[0]
+    detection = _detection(*NODES)
+    detection.gone(name, "", 3.0)
+    _ready(detection, name, "True", 4.0)
+    assert detection.is_healthy(name)
+
+
 def test_a_node_that_was_to_be_emptied_has_failed_when_it_is_deleted() -> None:
     """Pods stay there that say so, but not on a dead node."""
     detection = _detection(*NODES)

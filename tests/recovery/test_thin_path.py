@@ -5,7 +5,7 @@ import pytest
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.model.instructions import PhaseDuration
+from topo_scheduler.recovery.model.instructions import PhaseDuration, Warn
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
@@ -241,6 +241,7 @@ def test_a_pod_whose_bind_is_on_its_way_when_its_node_fails_is_moved_too(monkeyp
     where = world.nodes_of("g")
     assert len(where) == 2 and lost not in where.values()
     assert world.evictions == [("g-0", True)]
+    assert len([item for item in world.emitted if isinstance(item, Warn) and lost in item.message]) == 1
     world.check()
 
 

@@ -22,7 +22,7 @@ KIND: Final = "Migration"
 DEFINITION: Final = f"{PLURAL}.{GROUP}"
 
 MAX_PODS: Final = 4_096
-"""Entries of ``spec.pods``, and of ``status.moves`` and ``status.others``."""
+"""Entries of ``spec.pods``, and of ``status.moves``, ``status.others`` and ``status.leftNodes``."""
 MAX_AVOIDED_NODES: Final = 1_024
 """Entries of ``spec.avoid``."""
 MAX_NAME_CHARACTERS: Final = 253
@@ -237,6 +237,8 @@ class MigrationStatus(Base):
     Objects of earlier versions have none.
 
     ``scheduler_name`` is the scheduler that writes this status; no other one touches the Migration any more.
+
+    ``left_nodes`` are the nodes that pods left in the first attempt, if ``moves`` are those of a second one.
     """
 
     phase: str = ""
@@ -250,6 +252,7 @@ class MigrationStatus(Base):
     times: dict[str, str] = {}  # noqa: RUF012
     others: list[OtherPod] = []  # noqa: RUF012
     owners: list[MigrationOwner] = []  # noqa: RUF012
+    left_nodes: list[str] = []  # noqa: RUF012
 
 
 class Migration(Base):

@@ -16,7 +16,7 @@ from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import ApiError, NotFound, Unreachable
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.writing.migrations import MIGRATIONS
-from topo_scheduler.recovery.controller.disabled import REASON
+from topo_scheduler.recovery.model.migration_state import RECOVERY_DISABLED, reports_recovery_off
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,10 +108,7 @@ async def wait_for_migrations(
             ):
                 display.note(f"no scheduler has read a Migration within {SILENCE_SECONDS:g} s; does one run?")
             if timeout is not None and waited + elapsed > timeout:
-                unfinished = sum(migration is not None and not _over(migration) for migration in migrations.values())
-                raise CommandFailure(
-                    f"{unfinished} of {len(names)} Migrations have not ended within {timeout:g} s; they continue"
-                )
+                raise CommandFailure(_time_is_up(migrations, timeout))
             await asyncio.sleep(POLL_SECONDS)
     failures = [
         f"{key}: {' '.join(state(migration)).strip()}"
@@ -120,6 +117,15 @@ async def wait_for_migrations(
     ]
     if failures:
         raise CommandFailure("pods stay, or may: these Migrations did not end in Done:\n  " + "\n  ".join(failures))
+
+
+def _time_is_up(migrations: Mapping[str, Migration | None], timeout: float) -> str:
+    """Return how many Migrations have not ended in time, and what becomes of them."""
+    unfinished = [migration for migration in migrations.values() if migration is not None and not _over(migration)]
+    text = f"{len(unfinished)} of {len(migrations)} Migrations have not ended within {timeout:g} s"
+    if stopped := sum(map(reports_recovery_off, unfinished)):
+        return f"{text}; {stopped} of them will not continue until recovery is on: set recovery.enabled to true"
+    return f"{text}; they continue"
 
 
 async def _read(client: Client, namespace: str, name: str) -> Migration | None:
@@ -142,7 +148,7 @@ def untouched(migration: Migration) -> bool:
 def disabled(migration: Migration) -> bool:
     """Whether the scheduler reports that recovery is off."""
     not_started = migration.phase in (None, Phase.PLANNED)
-    return not_started and any(condition.reason == REASON for condition in migration.status.conditions)
+    return not_started and any(condition.reason == RECOVERY_DISABLED for condition in migration.status.conditions)
 
 
 def succeeded(migration: Migration | None) -> bool:

@@ -338,6 +338,7 @@ def beyond_caps(migration: Migration) -> str:
         ("spec.avoid", len(spec.avoid), MAX_AVOIDED_NODES, entries),
         ("status.moves", len(status.moves), MAX_PODS, entries),
         ("status.others", len(status.others), MAX_PODS, entries),
+        ("status.leftNodes", len(status.left_nodes), MAX_PODS, entries),
         ("status.moves[].devices", max((len(m.devices) for m in status.moves), default=0), MAX_SEAT_DEVICES, entries),
         ("status.others[].devices", max((len(o.devices) for o in status.others), default=0), MAX_SEAT_DEVICES, entries),
         ("status.owners", len(status.owners), MAX_OWNERS, entries),

@@ -1,4 +1,4 @@
 """kopf and the runner: they bring changes to the state machine and execute its instructions.
 
-Imported by: `cli`, `runtime`.
+Imported by: `runtime`.
 """

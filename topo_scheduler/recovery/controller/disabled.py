@@ -5,9 +5,14 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, WriteStatus
-from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, changed_status, write
+from topo_scheduler.recovery.model.migration_state import (
+    NEXT_CONDITION,
+    RECOVERY_DISABLED,
+    ConditionUpdate,
+    changed_status,
+    write,
+)
 
-REASON: Final = "RecoveryDisabled"
 MESSAGE: Final = (
     "recovery is off in the scheduler's configuration: no pod is moved; set recovery.enabled to true in"
     " TopologySchedulerConfig, or delete this Migration"
@@ -20,18 +25,17 @@ Answer = tuple[WriteStatus, EmitMigrationEvent]
 def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answer | None:
     """Return the answer that recovery is off; None if the status already says so, or the Migration has ended.
 
-    The phase stays: with recovery on, the Migration continues from there. ``scheduler`` is the name of this scheduler,
-    ``wall`` the time in seconds since the epoch.
+    The phase stays: with recovery on, the Migration continues from there, with its cause as the message.
+    ``scheduler`` is the name of this scheduler, ``wall`` the time in seconds since the epoch.
     """
     phase = migration.phase
     if phase is not None and phase.over:
         return None
-    condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
-    message = MESSAGE if phase is None else None
-    status = changed_status(migration, wall, scheduler=scheduler, message=message, conditions=[condition])
+    condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=RECOVERY_DISABLED, message=MESSAGE)
+    status = changed_status(migration, wall, scheduler=scheduler, message=MESSAGE, conditions=[condition])
     if status is None:
         return None
-    return _answer(write(migration, status), REASON, MESSAGE)
+    return _answer(write(migration, status), RECOVERY_DISABLED, MESSAGE)
 
 
 def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | None:

@@ -1,21 +1,23 @@
 """Executes Migrations with held seats: evicts pods, and waits until replacements run in the seats."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.api.migrations import Migration, Move, Phase
-from topo_scheduler.api.text import counted
+from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import (
+    MISPLACED,
     ConditionUpdate,
     Eviction,
     Tracked,
     with_replacements,
     with_targets,
 )
-from topo_scheduler.recovery.model.seating import seat_of
+from topo_scheduler.recovery.model.seating import find_moving_pods, moves_of, seat_of
+from topo_scheduler.recovery.planning.migration_validation import avoided_nodes, may_move
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_of, beneficiary_over, reason_useless_now
 from topo_scheduler.scheduling.instructions import PodRef
@@ -153,7 +155,7 @@ class Execution:
 
     def place(self, tracked: Tracked, now: float) -> None:
         """Keep the seats until replacements are bound."""
-        migration, key = tracked.migration, tracked.migration.key
+        migration = tracked.migration
         if migration.shrinks:
             policy, count = migration.status.policy, len(migration.status.moves)
             reason = "Lent" if migration.returns_nodes else "Shrinks"
@@ -162,24 +164,71 @@ class Execution:
             return
         replacements = self._replacements(tracked)
         if len(replacements) == len(migration.status.moves):
-            moves = with_replacements(migration.status.moves, replacements)
-            for move in moves:
-                by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
-                self.context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
-            text = counted(len(moves), "replacement", "is bound", "are bound")
-            placed = ConditionUpdate("Placed", status=True, reason="Bound", message=text)
-            self.context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
+            self._end_placed(tracked, replacements, now)
             return
         if self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
             missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
-            text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
-            self.context.end(tracked, Phase.FAILED, "NoReplacement", text, now)
+            text = (
+                f"no pod took the place of {', '.join(missing[:3])} in time: its controller made none, or none was"
+                " bound to its place"
+            )
+            moves = with_replacements(migration.status.moves, replacements)
+            self.context.end(tracked, Phase.FAILED, "NoReplacement", text, now, moves)
             return
         self.context.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
         if strangers := [
             pod for pod in self._unread_candidates(migration, replacements) if pod.uid not in tracked.learned
         ]:
             self.context.learn(tracked, strangers)
+
+    def _end_placed(self, tracked: Tracked, replacements: Mapping[str, Member], now: float) -> None:
+        """End a Migration whose replacements are all bound; those on nodes that it leaves or avoids move once more.
+
+        They are bound there if no reservation was in force: recovery was off, or the reservation had ended, or a new
+        leader could not read the Migration.
+        """
+        context, migration = self.context, tracked.migration
+        moves = with_replacements(migration.status.moves, replacements)
+        for move in moves:
+            by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
+            context.control.seat_taken(migration.key, move.uid, by, move.from_, move.to)
+        misplaced = self._misplaced(migration, replacements)
+        if not misplaced:
+            text = counted(len(moves), "replacement", "is bound", "are bound")
+            placed = ConditionUpdate("Placed", status=True, reason="Bound", message=text)
+            context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
+            return
+        nodes = few_of(sorted({member.node for member in misplaced}))
+        running = counted(len(misplaced), "replacement", "runs", "run")
+        text = f"{running} on {nodes}, which this Migration leaves or avoids; no reservation was in force"
+        moving_pods = find_moving_pods(context.view, (member.uid for member in misplaced))
+        if _attempted_twice(migration) or len(moving_pods) < len(misplaced) or not all(map(may_move, moving_pods)):
+            text = f"{text}. To move them, create another Migration that names them"
+            context.end(tracked, Phase.FAILED, MISPLACED, text, now, moves)
+            return
+        text = f"{text}, so the scheduler moves them once more"
+        context.release(migration.key)
+        context.emit_event(tracked, warning=True, reason=MISPLACED, message=text)
+        planned = ConditionUpdate("Reserved", False, "Planned", "nodes are reserved when it begins")
+        evicted, placed = (ConditionUpdate(type_, False, MISPLACED, text) for type_ in ("Evicted", "Placed"))
+        left, again = sorted(_left_nodes(migration)), moves_of(context.view, moving_pods)
+        context.write(tracked, now, Phase.PLANNED, again, planned, evicted, placed, left_nodes=left)
+
+    def _misplaced(self, migration: Migration, replacements: Mapping[str, Member]) -> list[Member]:
+        """Return the replacements on nodes that a Migration leaves or avoids.
+
+        A place that was planned counts, such as another MIG slot of the same node, and a node that has recovered.
+        """
+        avoided = avoided_nodes(self.context.view, migration.spec.avoid)
+        left, detection = _left_nodes(migration), self.context.detection
+        if migration.cause.of_node:
+            left = set(filter(detection.has_problem, left))
+        planned = {move.uid: move.to for move in migration.status.moves}
+        return [
+            member
+            for uid, member in replacements.items()
+            if member.node != planned[uid] and (member.node in left or member.node in avoided)
+        ]
 
     def _unread_candidates(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
         """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
@@ -250,3 +299,21 @@ class Execution:
             if known_pod is not None and same:
                 likely.append(known_pod[1])
         return likely
+
+
+def _left_nodes(migration: Migration) -> set[str]:
+    """Return the nodes that the pods of a Migration leave; other members of a restarting gang may return to theirs."""
+    if migration.status.left_nodes:
+        return set(migration.status.left_nodes)
+    moves = migration.status.moves
+    return {move.from_ for move in migration.named(moves, lambda move: (move.pod, move.uid)) or moves}
+
+
+def _attempted_twice(migration: Migration) -> bool:
+    """Return whether a Migration makes its last attempt, or only the scheduler's own rules ask for the move.
+
+    The condition counts too: an older CustomResourceDefinition drops the nodes.
+    """
+    conditions = migration.status.conditions
+    again = bool(migration.status.left_nodes) or any(condition.reason == MISPLACED for condition in conditions)
+    return again or migration.cause.by_choice or bool(migration.spec.makes_room_for)

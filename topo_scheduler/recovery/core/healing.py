@@ -98,9 +98,11 @@ class Healing:
     def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the Migrations to create, and the pods that must be read first."""
         out: list[RecoveryInstruction] = []
-        self._failures += [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
+        bound = [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
         self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
-        out += self._open_failures()
+        failures, self._failures = self._failures, []
+        out += [Warn(f"{failure.described()}; its pods are moved: {failure.cause.value}") for failure in failures]
+        self._open_failures([*failures, *bound])
         ready = [namespace for namespace in self._open if namespace not in self._awaited]
         taken = [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]
         moved = self.moved_pods() if ready or taken else set()
@@ -146,12 +148,9 @@ class Healing:
         known_pods = map(self.view.member, self.view.pods_on(node))
         return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
-    def _open_failures(self) -> list[RecoveryInstruction]:
-        """Open all new failures for each namespace that has pods on their nodes."""
-        failures, self._failures = self._failures, []
-        out: list[RecoveryInstruction] = []
+    def _open_failures(self, failures: Sequence[DomainFailure]) -> None:
+        """Open failures for each namespace that has pods on their nodes."""
         for failure in failures:
-            out.append(Warn(f"{failure.described()}; its pods are moved: {failure.cause.value}"))
             if binding := tuple(filter(self._binds, failure.nodes)):
                 self._binding.append(replace(failure, nodes=binding))
             nodes: dict[str, list[str]] = {}
@@ -160,7 +159,6 @@ class Healing:
                     nodes.setdefault(namespace, []).append(node)
             for namespace, its_nodes in nodes.items():
                 self._open.setdefault(namespace, []).append(replace(failure, nodes=tuple(its_nodes)))
-        return out
 
     def _pods_of(self, failure: DomainFailure, namespace: str) -> list[str]:
         """Return the uids of the pods of a namespace on failed nodes."""

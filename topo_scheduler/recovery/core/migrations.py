@@ -22,7 +22,13 @@ from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
 from topo_scheduler.recovery.model.instructions import RecoveryInstruction, Warn
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
-from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, Eviction, Tracked
+from topo_scheduler.recovery.model.migration_state import (
+    NEXT_CONDITION,
+    ConditionUpdate,
+    Eviction,
+    Tracked,
+    reports_recovery_off,
+)
 from topo_scheduler.recovery.model.ownership import answers_at
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import NOTHING_TO_MOVE, SEARCH_INTERVAL_SECONDS, Planning
@@ -402,6 +408,10 @@ class Migrations:
             text = f"{tracked.owner_gone}; the scheduler moves no pod for it, and its reservation is released"
             self.context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
             return
+        if tracked.migration.phase is not None and reports_recovery_off(tracked.migration):
+            self.context.write(tracked, now, None, None, message=tracked.migration.spec.cause)
+            if tracked.writing:  # otherwise the cause is that very text
+                return
         if tracked.migration.cause.holds_places:
             self._gang_room.advance(tracked, now)
             return

@@ -72,11 +72,15 @@ class _WatchedNode:
 
 @dataclass(slots=True)
 class _DeletedNode:
-    """A node that was deleted. Once ``reported``, it counts for its domains only, for the debounce."""
+    """A node that was deleted. Once ``reported``, it counts for its domains only, for the debounce.
+
+    ``uid`` is that of the node if its deletion is certain: it can't come back.
+    """
 
     at: float
     domains: tuple[Path, ...]
     reported: bool = False
+    uid: str = ""
 
 
 @dataclass(slots=True)
@@ -117,7 +121,9 @@ class Detection:
 
     def seen(self, health: NodeHealth, now: float) -> None:
         """Handle a node that appeared or changed."""
-        node = self._nodes.get(health.name)
+        node, deleted = self._nodes.get(health.name), self._deleted_nodes.get(health.name)
+        if node is None and deleted is not None and health.uid and deleted.uid == health.uid:
+            return  # another watch was faster: it reported the deletion before this change
         if node is not None and node.health.uid != health.uid:
             self.gone(health.name, node.health.uid, now)
             node = None
@@ -136,7 +142,7 @@ class Detection:
         del self._nodes[name]
         self._locate(node)
         # Its pods stay for less time than that, and then report the failure.
-        self._deleted_nodes[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh)
+        self._deleted_nodes[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh, uid=uid)
         self._failing.pop(name, None)
 
     def set_pod_problems(self, problems: Mapping[str, NodeProblem], now: float) -> None:

@@ -355,6 +355,7 @@ class MigrationContext:
         message: str | None = None,
         policy: str | None = None,
         others: Sequence[OtherPod] | None = None,
+        left_nodes: Sequence[str] | None = None,
     ) -> None:
         """Write the changes of a status, if there are any."""
         wall = self.epoch + now
@@ -369,6 +370,7 @@ class MigrationContext:
             policy=policy,
             others=others,
             owners=tracked.owners,
+            left_nodes=left_nodes,
             conditions=conditions,
         )
         if status is None:

@@ -55,6 +55,10 @@ class Eviction:
     beneficiary: Beneficiary | None = None
 
 
+RECOVERY_DISABLED: Final = "RecoveryDisabled"
+"""The reason of the condition that recovery is off. The status then has the same message as the condition."""
+MISPLACED: Final = "Misplaced"
+"""The reason that replacements run on nodes that their Migration leaves or avoids."""
 OWNER_NOT_CONFIRMED: Final = "OwnerNotConfirmed"
 """The reason of an eviction that was withdrawn: its Migration is over, or no answer says whether its owners exist."""
 NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
@@ -115,6 +119,8 @@ class Tracked:
     def update(self, migration: Migration) -> None:
         """Take a newer version; record whether another client changed the spec, or removed pods."""
         before, self.migration = self.migration, migration
+        if migration.phase is Phase.PLANNED:
+            self.beside = None  # pods of a second attempt have other pods beside them
         self.order = _order(migration)
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
@@ -138,6 +144,12 @@ class Tracked:
 def _order(migration: Migration) -> tuple[int, int, str]:
     priority = max((move.priority for move in migration.status.moves), default=0)
     return -priority, -len(migration.spec.pods), migration.key
+
+
+def reports_recovery_off(migration: Migration) -> bool:
+    """Return whether the message of a Migration is that recovery is off."""
+    conditions, message = migration.status.conditions, migration.status.message
+    return any((condition.reason, condition.message) == (RECOVERY_DISABLED, message) for condition in conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +185,7 @@ def changed_status(
     policy: str | None = None,
     others: Sequence[OtherPod] | None = None,
     owners: Sequence[MigrationOwner] = (),
+    left_nodes: Sequence[str] | None = None,
     conditions: Sequence[ConditionUpdate] = (),
 ) -> MigrationStatus | None:
     """Return the status with changes; None if nothing would change. ``wall`` is in seconds since the epoch.
@@ -202,6 +215,7 @@ def changed_status(
         times=times,
         others=old.others if others is None else list(others),
         owners=old.owners,
+        left_nodes=old.left_nodes if left_nodes is None else list(left_nodes),
     )
     if status == old:
         return None
@@ -246,8 +260,17 @@ def with_targets(moves: Sequence[Move], targets: Mapping[str, str]) -> list[Move
 
 
 def with_replacements(moves: Sequence[Move], members: Mapping[str, Member]) -> list[Move]:
-    """Return moves with the members that took their seats, by uid of the pod."""
-    return [
-        msgspec.structs.replace(move, replacement=members[move.uid].uid, replacement_name=members[move.uid].name)
-        for move in moves
-    ]
+    """Return moves with the members that replaced their pods, by uid of the pod, and the nodes where these run.
+
+    A pod without a replacement has no node.
+    """
+    return [_with_replacement(move, members.get(move.uid)) for move in moves]
+
+
+def _with_replacement(move: Move, member: Member | None) -> Move:
+    if member is None:
+        return msgspec.structs.replace(move, to="", devices=[])
+    devices = move.devices if member.node == move.to else []  # on another node it has other devices
+    return msgspec.structs.replace(
+        move, to=member.node, replacement=member.uid, replacement_name=member.name, devices=devices
+    )

@@ -439,6 +439,7 @@ class Planning:
         """Return the nodes that are no target."""
         named = migration.named(moving_pods, lambda pod: (pod.member.name, pod.member.uid))
         avoided = self.context.detection.avoided(now) | {pod.entry.node for pod in named}
+        avoided.update(migration.status.left_nodes)
         return avoided | avoided_nodes(self.context.view, migration.spec.avoid) | kept_free(self.context, migration)
 
     def _no_seats(
