@@ -145,6 +145,52 @@ def test_a_level_is_a_name_or_a_label_that_tells_one(annotation: str) -> None:
     assert wanted in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("annotation", "text", "value"),
+    [
+        ("required-level", " Leaf", "leaf"),
+        ("preferred-level", "SPINE", "spine"),
+        ("segment-level", "Leaf", "leaf"),
+        ("placement-strategy", "Consolidated", "consolidated"),
+        ("placement", "PREFERRED", "preferred"),
+        ("on-failure", "Restart-Gang", "restart-gang"),
+        ("gpu-locality", "NVLink", "nvlink"),
+        ("gpu-requirements", "Preferred", "preferred"),
+        ("gang", "True", True),
+    ],
+)
+def test_the_case_of_keywords_does_not_count(annotation: str, text: str, value: object) -> None:
+    request = read_annotations([Source("Pod", "a/b", ours({annotation: text}))], levels=LEVELS)
+    attributes = {"placement-strategy": "strategy"}
+    assert getattr(request, attributes.get(annotation, annotation.replace("-", "_"))) == value
+    assert request.problems == ()
+
+
+def test_of_levels_that_differ_in_case_alone_only_the_exact_name_counts() -> None:
+    levels = {"a": "rack", "b": "Rack"}
+    for text, level in [("rack", "rack"), ("Rack", "Rack"), ("RACK", "")]:
+        request = read_annotations([Source("Pod", "a/b", ours({"required-level": text}))], levels=levels)
+        assert request.required_level == level
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "meant"),
+    [
+        ("required-level", "lef", "leaf"),
+        ("segment-level", "Spines", "spine"),
+        ("required-level", "core", None),
+        ("placement-strategy", "consolidate", "consolidated"),
+        ("on-failure", "restart", "restart-gang"),
+        ("gpu-locality", "same_socket", "same-socket"),
+        ("placement", "required" * 9, None),
+    ],
+)
+def test_what_an_unknown_keyword_may_have_meant_is_asked(annotation: str, text: str, meant: str | None) -> None:
+    (problem,) = read_annotations([Source("Pod", "a/b", ours({annotation: text}))], levels=LEVELS).problems
+    assert str(problem).endswith(f"; did you mean {meant}?") is (meant is not None)
+    assert ("did you mean" in str(problem)) is (meant is not None)
+
+
 def test_every_annotation_has_a_malformed_example() -> None:
     assert {PREFIX + annotation for annotation, _, _ in MALFORMED} == set(USERS_MAY_WRITE)
 
@@ -256,6 +302,26 @@ def test_a_known_annotation_under_a_wrong_prefix_is_reported(written: str) -> No
 @pytest.mark.parametrize("written", ["example.com/gpu-count", "topology-scheduler/team", "rank", "gang", "movable"])
 def test_annotations_of_others_are_not_reported(written: str) -> None:
     assert unknown_annotations([Source("Pod", "a/b", {written: "8"})]) == []
+
+
+def test_labels_with_the_names_of_annotations_are_reported_together() -> None:
+    labels = ours({"gang-name": "g", "gang-size": "2"}) | {"app": "a", PREFIX + "leaf": "leaf-1"}
+    (warning,) = unknown_annotations([Source("Pod", "a/b", {})], labels)
+    assert warning == (
+        f"labels {PREFIX}gang-name, {PREFIX}gang-size on Pod a/b: the scheduler reads annotations and ignores labels of"
+        " these names; write them in metadata.annotations"
+    )
+    (warning,) = unknown_annotations([Source("Pod", "a/b", {})], ours({"gang": "false"}))
+    assert warning.startswith(f"label {PREFIX}gang on Pod a/b: ")
+    (warning,) = unknown_annotations([Source("Pod", "a/b", {})], dict.fromkeys(USERS_MAY_WRITE, "1"))
+    assert warning.count(PREFIX) == MAX_UNKNOWN_ANNOTATIONS
+
+
+@pytest.mark.parametrize("owner", [False, True])
+def test_a_label_that_repeats_an_annotation_is_not_reported(owner: bool) -> None:
+    sources = [Source("Pod", "a/b", {}), Source("Job", "a/j", {})]
+    sources[owner] = Source("Pod", "a/b", ours({"gang-name": "g"}))
+    assert unknown_annotations(sources, ours({"gang-name": "g"})) == []
 
 
 def test_what_the_scheduler_writes_is_not_reported() -> None:

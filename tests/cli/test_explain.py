@@ -1,5 +1,6 @@
 """``explain`` of pods that are bound, pending, refused, and not ours."""
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.crds import migration_definition, native_pod_group
 from tests.schemas import follows
 from topo_scheduler.cli.explanation_schema import SCHEMA, Explained
 from topo_scheduler.cli.explanation_text import lines
+from topo_scheduler.cli.missing_pods import events_of
+from topo_scheduler.cli.snapshot import connected
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until
 
@@ -387,6 +390,105 @@ def test_an_incomplete_gang_waits(served: Served) -> None:
     assert explanation["decision"] is None
     assert explanation["predictedEvents"] == ["Gang pair is waiting for 1 of 2 pods"]
     assert "Gang pair is waiting for 1 of 2 pods" in explain(served, "one")[1]
+
+
+def report_failure(served: Served, uid: str, number: int, reason: str = "FailedCreate") -> None:
+    """Create an event on an object."""
+    body = {
+        "metadata": {"name": f"event-{number}"},
+        "involvedObject": {"namespace": "default", "uid": uid},
+        "type": "Warning",
+        "reason": reason,
+        "message": f"exceeded quota: {number}",
+        "lastTimestamp": f"2026-01-01T00:00:{number:02}Z",
+    }
+    served.call(lambda: served.server.store.create("events", body, "default"))
+
+
+def test_why_a_controller_fails_to_create_pods_of_a_gang(served: Served) -> None:
+    served.configure("", name="training", namespace="default")
+    uid = served.call(lambda: served.server.store.get("configmaps", "training", "default").obj)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "training", "uid": uid, "controller": True}
+    wants = {"topology.scheduler/gang-name": "pair", "topology.scheduler/gang-size": "2"}
+    served.create_pod("one", annotations=wants, owner=owner)
+    for number in (2, 3, 1):
+        report_failure(served, uid, number)
+    report_failure(served, uid, 4, "SuccessfulCreate")
+    report_failure(served, "another", 5)
+    failure = {"controller": "ConfigMap training", "message": "exceeded quota: 3"}
+    assert explained(served, "one")["failedCreations"] == [failure]
+    text = explain(served, "one")[1]
+    assert "Gang pair is waiting for 1 of 2 pods\nConfigMap training failed to create pods: exceeded quota: 3\n" in text
+    served.create_pod("two", annotations=wants, owner=owner)
+    assert explained(served, "one")["failedCreations"] == [], "the gang lacks no pods"
+
+
+def test_the_uid_of_an_owner_selects_no_other_events(served: Served) -> None:
+    report_failure(served, "u", 1)
+
+    async def events(uid: str) -> int:
+        async with connected(served.kubeconfig, None) as client:
+            return len(await events_of(client, "default", uid))
+
+    assert asyncio.run(events("u")) == 1
+    assert asyncio.run(events("u,type=Warning")) == asyncio.run(events("u!=v")) == 0
+
+
+@pytest.mark.parametrize("target", ["big", "job/big"])
+def test_a_job_that_is_suspended_or_scaled_to_0(served: Served, target: str) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}}
+    spec = {"suspend": True, "parallelism": 2, "completions": 2, "template": template}
+    store = served.server.store
+    served.call(lambda: store.create("jobs.batch", {"metadata": {"name": "big"}, "spec": spec}, "default"))
+    code, text = explain(served, target)
+    assert code == 1
+    assert " in namespace default: Job big is suspended (spec.suspend); set it to false, or wait until the" in text
+    changed = {"suspend": False, "parallelism": 0}
+    served.call(
+        lambda: store.modify("jobs.batch", "big", "default", lambda obj: {**obj, "spec": {**obj["spec"], **changed}})
+    )
+    code, text = explain(served, target)
+    assert code == 1 and " in namespace default: Job big has a parallelism of 0\n" in text
+
+
+def test_why_a_controller_creates_nothing(served: Served) -> None:
+    job = {
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}}}
+    }
+    body = {"metadata": {"name": "nightly"}, "spec": {"schedule": "0 3 * * *", "jobTemplate": job}}
+    made = served.call(lambda: served.server.store.create("cronjobs.batch", body, "default"))
+    report_failure(served, made.obj["metadata"]["uid"], 1)
+    code, text = explain(served, "cj/nightly")
+    assert code == 1 and ": CronJob nightly failed to create pods: exceeded quota: 1\n" in text
+
+
+def test_a_gang_that_a_rolling_update_can_not_complete(served: Served) -> None:
+    labels = {"app": "web"}
+    pod = {"schedulerName": "topology-aware-scheduler", "containers": [{"name": "c", "image": "busybox"}]}
+    body = {
+        "metadata": {"name": "web", "annotations": {"topology.scheduler/gang-size": "3"}},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    store = served.server.store
+    served.call(lambda: store.create("deployments.apps", body, "default"))
+    assert served.wait(lambda: until(store, lambda: len(store.list("pods")) == 1, 10))
+    text = explain(served, "deploy/web")[1]
+    assert " is waiting for 2 of 3 pods: a rolling update of its Deployment makes only maxSurge" in text
+
+
+def test_a_deployment_that_is_scaled_to_0(served: Served) -> None:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    body = {"metadata": {"name": "web"}, "spec": spec}
+    served.call(lambda: served.server.store.create("deployments.apps", body, "default"))
+    code, text = explain(served, "deploy/web")
+    assert code == 1
+    assert "deployment web has no pods in namespace default: Deployment web is scaled to 0 (spec.replicas)" in text
 
 
 def test_a_plugin_of_the_scheduler_that_is_not_installed_here(served: Served) -> None:

@@ -19,7 +19,7 @@ kubectl auth can-i list nodes
 | --- | --- | --- |
 | `topology`, `explain`, `drain` | | `list` deployments.apps, to find the scheduler's ConfigMap; `get` that ConfigMap |
 | `topology` | `list` nodes and pods; with `--watch` also `watch` | the same for resourceslices, deviceclasses and resourceclaims, to show devices and their holders |
-| `explain` of a bound pod | `get` the pod; for a gang, or by the name of a workload, `list` pods in its namespace | `list` events in its namespace; for pods with claims, `list` resourceclaims in its namespace |
+| `explain` of a bound pod | `get` the pod; for a gang, or by the name of a workload, `list` pods in its namespace | `list` events in its namespace; `get` a workload that has no pods; for pods with claims, `list` resourceclaims in its namespace |
 | `explain` of a pending pod | the same, and `list` nodes and pods | `get` the owners of pending pods; `list` namespaces, PodGroups, poddisruptionbudgets, and, if recovery is on, migrations.topology.scheduler; for pods with claims, the storage rules of the example below; for pods that request extended resources, deviceclasses, and resourceslices and resourceclaims if a class backs the resource; NodeResourceTopologies, if they are served |
 | `drain --dry-run` | `list` nodes and pods | `get` the Lease of the scheduler |
 | `drain` | the same, `patch` nodes, `list` and `create` migrations.topology.scheduler; with `--wait` also `get` these | `get` the Lease of the scheduler; `get` nodes, to skip those that were deleted meanwhile |

@@ -1,5 +1,7 @@
 """Gangs: who belongs together, how many they are, and that none goes before all can."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.helpers import controlled_by, job_owner, make_job, make_pod, owner, timestamp
@@ -301,6 +303,113 @@ def test_a_gang_that_is_larger_than_its_job_is_told_so(job: Job, why: str) -> No
     d.step()
     d.step(2)
     assert d.told(third) == ["Gang train is waiting for 2 of 5 pods"], "what the Job is now counts"
+
+
+GANG_OF_3 = {"gang-size": "3"}
+
+
+def deployed(d: Driver, hash_: str, *numbers: int, annotations: Mapping[str, str] = GANG_OF_3) -> list[Pod]:
+    """Pods of a ReplicaSet of the Deployment ``web``."""
+    deployment = owner("Deployment", "web", annotations)
+    d.own(owner("ReplicaSet", f"web-{hash_}"), deployment)
+    controller = controlled_by("ReplicaSet", f"web-{hash_}")
+    return [make_pod(f"web-{hash_}-{number}", gpus=8, owner=controller) for number in numbers]
+
+
+ROLLING = (
+    ": a rolling update of its Deployment makes only maxSurge plus maxUnavailable pods (25% each by default) before"
+    " these are ready; set its strategy to Recreate, or maxSurge to 100%"
+)
+
+
+def test_a_rolling_update_that_can_not_complete_a_gang_is_told_so() -> None:
+    d = cluster()
+    assert len(d.run(*deployed(d, "old", 0, 1, 2))) == 3
+    surge = deployed(d, "new", 0)
+    d.apply(*surge)
+    d.step()
+    d.step(1.9)
+    assert d.told(surge[0]) == [], "its controller may still make the others"
+    d.step(0.1)
+    assert d.told(surge[0]) == [f"Gang web-new is waiting for 2 of 3 pods{ROLLING}"]
+    d.step(100)
+    assert len(d.told(surge[0])) == 1, "once"
+
+
+def test_new_pods_join_a_named_gang_in_a_rolling_update() -> None:
+    d = cluster()
+    annotations = {"gang-name": "web", "gang-size": "3"}
+    assert len(d.run(*deployed(d, "old", 0, 1, 2, annotations=annotations))) == 3
+    assert len(d.run(*deployed(d, "new", 0, annotations=annotations))) == 1
+
+
+def test_a_replica_set_without_a_deployment_makes_all_its_pods() -> None:
+    d = cluster()
+    d.own(owner("ReplicaSet", "rs", {"gang-size": "2"}))
+    d.apply(make_pod("rs-0", gpus=8, owner=controlled_by("ReplicaSet", "rs")))
+    d.step()
+    d.step(2)
+    assert d.told() == ["Gang rs is waiting for 1 of 2 pods"]
+
+
+ORDERED = (
+    ": its StatefulSet makes one pod after another unless its podManagementPolicy is Parallel; create it again with"
+    " Parallel, as the field can't be changed"
+)
+
+
+@pytest.mark.parametrize("annotations", [{"gang-size": "3"}, {"gang-name": "workers", "gang-size": "3"}])
+def test_a_stateful_set_that_makes_one_pod_after_another_is_told_so(annotations: dict[str, str]) -> None:
+    d = cluster()
+    d.own(owner("StatefulSet", "workers", annotations))
+    pods = [make_pod(f"workers-{number}", gpus=8, owner=controlled_by("StatefulSet", "workers")) for number in range(2)]
+    d.apply(pods[0])
+    d.step()
+    d.step(2)
+    assert d.told() == [f"Gang workers is waiting for 2 of 3 pods{ORDERED}"]
+    d.apply(pods[1])
+    d.step()
+    d.step(2)
+    assert d.told(pods[1]) == ["Gang workers is waiting for 1 of 3 pods"], "it makes several at once"
+
+
+def test_a_stateful_set_of_another_controller_is_as_that_one_makes_it() -> None:
+    d = cluster()
+    d.own(owner("StatefulSet", "workers", {"gang-size": "2"}), owner("LeaderWorkerSet", "lws"))
+    d.apply(make_pod("workers-0", gpus=8, owner=controlled_by("StatefulSet", "workers")))
+    d.step()
+    d.step(2)
+    assert d.told() == ["Gang workers is waiting for 1 of 2 pods"]
+
+
+@pytest.mark.parametrize("late_decides", [False, True])
+def test_pods_that_ask_for_another_size_of_their_gang_are_told_once(late_decides: bool) -> None:
+    d = cluster()
+    early = [named(number, 4) for number in (1, 2)]
+    late = named(0 if late_decides else 3, 9)
+    d.apply(*early)
+    d.step()
+    d.apply(late)
+    d.tell_again(late)
+    d.step(10)
+    wrong = (
+        "annotation topology.scheduler/gang-size is 9 for this pod and 4 for another pod of gang g; the first pending"
+        " pod decides, so write the same on all"
+    )
+    assert d.told(late, Reason.GROUP_CONFLICT) == [wrong]
+    assert d.told(early[0], Reason.GROUP_CONFLICT) == []
+
+
+def test_a_size_that_changes_on_the_owner_is_no_conflict() -> None:
+    d = cluster()
+    d.own(owner("ReplicaSet", "rs", {"gang-name": "g", "gang-size": "4"}))
+    pods = [make_pod(f"rs-{number}", gpus=8, owner=controlled_by("ReplicaSet", "rs")) for number in range(3)]
+    d.apply(*pods)
+    d.step()
+    d.own(owner("ReplicaSet", "rs", {"gang-name": "g", "gang-size": "3"}))
+    d.step()
+    assert len(d.flight) == 3
+    assert d.told(reason=Reason.GROUP_CONFLICT) == []
 
 
 def test_the_size_is_found_again_when_the_job_changes() -> None:

@@ -261,6 +261,17 @@ def test_unknown_annotations_are_told_once_and_harm_nothing() -> None:
     assert pod.spec.node_name
 
 
+def test_annotations_written_as_labels_are_told_once() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pod = make_pod("p", labels={"topology.scheduler/gang-size": "2"})
+    d.apply(pod)
+    d.tell_again(pod)
+    d.settle()
+    (message,) = d.told(pod, Reason.ANNOTATION)
+    assert "label topology.scheduler/gang-size on Pod default/p" in message
+    assert pod.spec.node_name
+
+
 def test_owners_that_can_not_be_read_are_told() -> None:
     pending = understand(make_pod("p"), Lineage((), "Job default/j: forbidden"), table(), 0)
     assert warned(pending, Reason.OWNER) == ["Job default/j: forbidden"]

@@ -24,7 +24,7 @@ from topo_scheduler.api.gpu_needs import (
 )
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
-from topo_scheduler.api.text import did_you_mean, quoted
+from topo_scheduler.api.text import did_you_mean, few_of, quoted
 
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_FRACTION: Final = PREFIX + "gpu-fraction"
@@ -107,7 +107,7 @@ MAX_SUGGESTIONS: Final = 2
 """Maximum unknown annotations of a pod for which a warning suggests a known name: the search for one takes longest."""
 MAX_GANG_PODS: Final = 100_000
 _LONGEST_SUGGESTED_CHARACTERS: Final = 40
-"""Maximum characters after the prefix of an unknown annotation that may be a known one with a typing error."""
+"""Maximum characters of an unknown annotation after the prefix, or of a keyword, that may have a typing error."""
 
 
 class PlacementStrategy(StrEnum):
@@ -265,7 +265,7 @@ def _choice(choices: Iterable[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         choice = known.get(text.strip().lower())
         if choice is None:
-            raise ValueError(f"{quoted(text)} is not one of {', '.join(known)}")
+            raise ValueError(f"{quoted(text)} is not one of {', '.join(known)}{_suggested(text, tuple(known))}")
         return choice
 
     return parse
@@ -278,9 +278,13 @@ def _level(levels: Mapping[str, str]) -> Callable[[str], str]:
         name = text.strip()
         level = name if name in known else levels.get(name)
         if level is None:
+            # Levels that a configuration defines may differ in case alone.
+            alike = [level for level in known if level.lower() == name.lower()]
+            level = alike[0] if len(alike) == 1 else None
+        if level is None:
             raise ValueError(
                 f"{quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or the key of"
-                " a node label for one"
+                f" a node label for one{_suggested(name, known)}"
             )
         return level
 
@@ -319,6 +323,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 _RANK: Final = {name: rank for rank, name in enumerate(_PARSERS)}
 USERS_MAY_WRITE: Final = tuple(_PARSERS)
+_USERS_KEYS: Final = frozenset(_PARSERS)
+_NAMES: Final = tuple(name.removeprefix(PREFIX) for name in _PARSERS)
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """All annotations under the prefix that the scheduler knows; it reports others as probable typing errors."""
 
@@ -367,10 +373,11 @@ def read_annotations(
 _NOTHING: Final = PlacementRequest()
 
 
-def unknown_annotations(chain: Sequence[Source]) -> list[str]:
+def unknown_annotations(chain: Sequence[Source], labels: Mapping[str, str] | None = None) -> list[str]:
     """Return warnings about ignored annotations; the last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`.
 
     These are unknown ones under our prefix, known ones under a prefix like it, and those of owners that only we write.
+    One more warning is on ``labels`` of the pod that have the name of an annotation, unless that is written as well.
     """
     unknown = [
         (source, name)
@@ -386,7 +393,22 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
         warnings.append(
             f"{omitted} more annotations such as {PREFIX}... of the pod and its owners are not known and were ignored"
         )
+    if labels and not _USERS_KEYS.isdisjoint(labels):
+        warnings += _ignored_labels(chain, labels)
     return warnings
+
+
+def _ignored_labels(chain: Sequence[Source], labels: Mapping[str, str]) -> list[str]:
+    """Return a warning on labels that should be annotations; none for those that repeat one, as selectors need it."""
+    written = {name for source in chain for name in source.annotations}
+    ignored = [name for name in USERS_MAY_WRITE if name in labels and name not in written]
+    if not ignored:
+        return []
+    noun = "label" if len(ignored) == 1 else "labels"
+    return [
+        f"{noun} {few_of(ignored, MAX_UNKNOWN_ANNOTATIONS)} on {chain[0].kind} {chain[0].name}: the scheduler reads"
+        f" annotations and ignores {noun} of these names; write them in metadata.annotations"
+    ]
 
 
 def _is_ignored(name: str, *, owner: bool) -> bool:
@@ -400,7 +422,9 @@ def _ignored(name: str, *, suggest: bool) -> str:
         return "only the scheduler writes it, on pods, so it ignores this one; remove it"
     if right := with_our_prefix(name):
         return f"the scheduler ignores it, as its annotations have the prefix {PREFIX}; write {right}"
-    return "the scheduler does not know it and ignores it" + (_meant(name) if suggest else "")
+    if not suggest:
+        return "the scheduler does not know it and ignores it"
+    return f"the scheduler does not know it and ignores it{_suggested(name.removeprefix(PREFIX), _NAMES, PREFIX)}"
 
 
 def with_our_prefix(name: str) -> str:
@@ -415,18 +439,21 @@ def with_our_prefix(name: str) -> str:
     return PREFIX + key if resembles else ""
 
 
-@lru_cache(maxsize=256)
-def _meant(name: str) -> str:
-    """Return a suggestion of a similar annotation that users may write; empty if none is similar.
+def _suggested(text: str, known: tuple[str, ...], prefix: str = "") -> str:
+    """Return a suggestion of a similar name or keyword, shown after ``prefix``; empty if none is similar.
 
-    The common prefix is not compared. A comparison takes up to 0.1 ms, so results are cached, as many pods have the
-    same names. Names that are too long to resemble a known one are not compared.
+    Texts that are too long to resemble a known one are not compared.
     """
-    key = name.removeprefix(PREFIX).lower()
-    if len(key) > _LONGEST_SUGGESTED_CHARACTERS:
+    key = text.strip().lower()
+    if len(key) > _LONGEST_SUGGESTED_CHARACTERS or not (suggestion := _meant(key, known)):
         return ""
-    suggestion = did_you_mean(key, [known.removeprefix(PREFIX) for known in _PARSERS])
-    return suggestion and f"; {suggestion.replace('mean ', f'mean {PREFIX}')}"
+    return f"; {suggestion.replace('mean ', f'mean {prefix}')}"
+
+
+@lru_cache(maxsize=256)
+def _meant(key: str, known: tuple[str, ...]) -> str:
+    """Return which name a text may have meant. It takes up to 0.1 ms, and many pods have the same texts."""
+    return did_you_mean(key, known)
 
 
 def written_number(annotations: Mapping[str, str], name: str) -> int | None:

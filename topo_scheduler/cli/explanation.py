@@ -3,8 +3,6 @@
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from topo_scheduler.api.annotations import (
     ADDRESS,
     CHARGED_FRACTION,
@@ -28,13 +26,13 @@ from topo_scheduler.api.text import few_of
 from topo_scheduler.cli import device_report
 from topo_scheduler.cli.common import CommandFailure
 from topo_scheduler.cli.explanation_schema import SCHEMA
+from topo_scheduler.cli.missing_pods import events_of, failed_creations
 from topo_scheduler.cli.name_resolution import NamedObject, find_pod, state_of
 from topo_scheduler.cli.pending_report import rule_json, why_json
 from topo_scheduler.cli.snapshot import list_cluster
-from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import Forbidden
-from topo_scheduler.kube.connection.resources import PODS, segment
-from topo_scheduler.kube.reading.listing import TIMEOUT_SECONDS, list_all
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.reading.listing import list_all
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _WITHOUT_LIMIT: Final = float("inf")
-
-
-_object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 async def explain(client: Client, configuration: "Configuration", target: NamedObject) -> Json:
@@ -68,24 +63,16 @@ async def explain(client: Client, configuration: "Configuration", target: NamedO
         "pod": pod.metadata.name,
         "namespace": pod.metadata.namespace,
         "state": state_of(pod),
-        "events": await _events_of_pod(client, pod),
+        "events": [
+            {field: event.get(field, "") for field in ("type", "reason", "message")}
+            for event in await events_of(client, pod.metadata.namespace, pod.metadata.uid)
+        ],
     }
     if pod.spec.node_name:
         return {**report, **await _bound(client, pod)}
     if report["state"] == "pending":
         return {**report, **await _planned_decision(client, configuration, pod)}
     return report
-
-
-async def _events_of_pod(client: Client, pod: Pod) -> list[Json]:
-    """Return the events of a pod, as ``kubectl describe`` shows them; none if they may not be read."""
-    path = f"/api/v1/namespaces/{segment(pod.metadata.namespace)}/events"
-    query = {"fieldSelector": f"involvedObject.uid={pod.metadata.uid}"}
-    try:
-        answer = decode(_object, await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS))
-    except Forbidden:
-        return []
-    return [{field: event.get(field, "") for field in ("type", "reason", "message")} for event in answer["items"]]
 
 
 # ---------------------------------------------------------------- bound
@@ -188,6 +175,7 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
             "workload": None,
             "decision": None,
             "predictedEvents": changed,
+            "failedCreations": [],
             "pending": None,
             "deviceRequests": [],
             "deviceProblems": [],
@@ -213,6 +201,11 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     why = None
     if decision is not None and decision.verdict is not Verdict.PLACED:
         why = engine.why.explain(workload, now, time.time(), time.perf_counter)
+    failures: list[Json] = []
+    if decision is None and len(workload.members) < workload.size:
+        members = [other.metadata for other in listed.pods if other.metadata.uid in workload.members]
+        controllers = {owner.uid: owner for metadata in members if (owner := metadata.controller) is not None}
+        failures = await failed_creations(client, workload.namespace, controllers)
     device_requests: list[Json] = []
     device_problems: list[str] = []
     if decision is None or decision.verdict is not Verdict.PLACED:
@@ -233,6 +226,7 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
             for instruction in instructions
             if isinstance(instruction, EmitEvent) and instruction.pod.uid == uid
         ],
+        "failedCreations": failures,
         "pending": why_json(why) if why is not None else None,
         "deviceRequests": device_requests,
         "deviceProblems": device_problems,

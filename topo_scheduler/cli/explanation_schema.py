@@ -209,6 +209,13 @@ class DeviceRequestReport(ReportPart):
     rejections: list[RejectionReport]
 
 
+class FailedCreation(ReportPart):
+    """A controller of the gang that failed to create pods: the newest message of its events ``FailedCreate``."""
+
+    controller: str
+    message: str
+
+
 class PendingReport(ReportPart):
     """Why a workload is pending, and what would help, cheapest first.
 
@@ -250,7 +257,7 @@ class Explained(ReportPart):
 
     Bound or finished pods have the fields ``node`` to ``warnings``, pending pods ``workload`` to ``unread_objects``.
     ``devices``: null if claims may not be listed. ``device_problems``: of ResourceSlices, if the pod has claims.
-    ``device_score``: null if the pod did not ask how close its GPUs are.
+    ``device_score``: null if the pod did not ask how close its GPUs are. ``failed_creations``: if the gang lacks pods.
     """
 
     schema: Literal["topology.scheduler/explain/v1"]
@@ -280,6 +287,7 @@ class Explained(ReportPart):
     workload: WorkloadReport | msgspec.UnsetType | None = msgspec.UNSET
     decision: DecisionReport | msgspec.UnsetType | None = msgspec.UNSET
     predicted_events: list[str] | msgspec.UnsetType = msgspec.UNSET
+    failed_creations: list[FailedCreation] | msgspec.UnsetType = msgspec.UNSET
     pending: PendingReport | msgspec.UnsetType | None = msgspec.UNSET
     device_requests: list[DeviceRequestReport] | msgspec.UnsetType = msgspec.UNSET
     device_problems: list[str] | msgspec.UnsetType = msgspec.UNSET

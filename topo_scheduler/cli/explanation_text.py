@@ -88,6 +88,8 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
     if decision is None:
         yield ""
         yield from report["predictedEvents"] or ["The scheduler would not decide on it now."]
+        for failure in report.get("failedCreations", ()):
+            yield f"{failure['controller']} failed to create pods: {failure['message']}"
         yield from _warnings(report)
         return
     yield ""

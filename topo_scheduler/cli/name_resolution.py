@@ -7,6 +7,7 @@ from typing import Final
 from topo_scheduler.api.annotations import GANG_ID, GANG_NAME, RANK, written_number
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import USAGE, CommandFailure
+from topo_scheduler.cli.missing_pods import why_no_pods
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import NotFound
 from topo_scheduler.kube.connection.resources import PODS
@@ -119,6 +120,9 @@ async def find_pod(client: Client, scheduler: str, target: NamedObject) -> Pod:
         missing = (
             f"{target.described} has no pods" if target.kind not in ("", "pod") else f"there is no {target.described}"
         )
+        reason = await why_no_pods(client, target.kind or "job", target.namespace, target.name)
+        if reason:
+            raise CommandFailure(f"{missing} {target.where}: {reason}")
         if target.first:
             types = ", ".join(_TYPES)
             raise CommandFailure(

@@ -2,10 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from topo_scheduler.api.annotations import (
-    PREFERRED_DOMAIN,
-    PREFERRED_LEVEL,
-)
+from topo_scheduler.api.annotations import GANG_SIZE, PREFERRED_DOMAIN, PREFERRED_LEVEL
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
@@ -440,6 +437,8 @@ class Arrivals:
         if membership is not None:
             same = membership[1] == member and membership[0].id == understood.workload.id
             same = same and (not membership[0].speaks(member) or membership[0].has_same_request_as(understood.workload))
+        if understood.workload.request.gang_name:
+            understood.warnings += self._size_conflict(understood.workload, uid)
         workload = self._workloads.join(understood.workload, member)
         if membership is None and pod.status.nominated_node_name:
             self.nominated[uid] = None
@@ -452,6 +451,25 @@ class Arrivals:
                 )  # it may have left that one: the queue must know even if a warning below raises
             self.touch(workload)
         self._warn(member, understood.warnings, workload)
+
+    def _size_conflict(self, wanted: Workload, uid: str) -> list[tuple[Reason, str]]:
+        """Return a warning on a pod that asks for another size of its named gang than the pod that decides so far.
+
+        None while that pod is to be read again: an owner of both may have changed.
+        """
+        own, known = wanted.request, self._workloads.get(wanted.id)
+        if known is None or not own.gang_size or known.speaker == uid:
+            return []
+        speaker, other = known.members.get(known.speaker), known.request.gang_size
+        if speaker is None or speaker.stage is not Stage.PENDING or not other or other == own.gang_size:
+            return []
+        if self._is_stale(known.speaker):
+            return []
+        message = (
+            f"annotation {GANG_SIZE} is {own.gang_size} for this pod and {other} for another pod of gang {known.name};"
+            " the first pending pod decides, so write the same on all"
+        )
+        return [(Reason.GROUP_CONFLICT, message)]
 
     def _understood(self, pod: Pod, lineage: Lineage, since: float) -> Understood:
         world = self._world

@@ -72,7 +72,6 @@ class GroupClaim:
         group: the PodGroup behind it.
         level: level of the fabric at which all members must share one domain.
         awaits: what must appear first.
-        too_large: why so many members never exist at once.
         problem: why the pod can't be placed.
     """
 
@@ -85,7 +84,6 @@ class GroupClaim:
     group: PodGroup | None = None
     level: str = ""
     awaits: str = ""
-    too_large: str = ""
     problem: str = ""
 
     def contradicts(self, other: "GroupClaim") -> bool:
@@ -195,9 +193,7 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, named_elsewhere:
         return GroupClaim(source, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
     if controller is not None:
         size = min(request.gang_size, left_of(job))
-        return GroupClaim(
-            source, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job)
-        )
+        return GroupClaim(source, controller_id(pod, controller), controller.name, size)
     if named_elsewhere:
         # The source that named a group another way determined to which gang this size applies.
         return None
@@ -303,21 +299,6 @@ def left_of(job: Job | None) -> int:
 def _over(job: Job) -> int:
     """Return how many pods of a Job have succeeded, and how many of its indexes have failed for good."""
     return job.status.succeeded + job.status.failed_index_count
-
-
-def _too_large(size: int, job: Job | None) -> str:
-    """Return why a Job never has so many pods at once, and what to do; empty if it may have them."""
-    if job is None:
-        return ""
-    spec = job.spec
-    max_pods = spec.parallelism if spec.completions is None else min(spec.parallelism, spec.completions)
-    if size <= max_pods:
-        return ""
-    completions = "" if spec.completions is None else f" and completions {spec.completions}"
-    return (
-        f"its Job makes at most {max_pods} at once, by parallelism {spec.parallelism}{completions}; write a"
-        f" {GANG_SIZE} of at most {max_pods}, or raise these"
-    )
 
 
 def job_size(job: Job | None) -> int | None:

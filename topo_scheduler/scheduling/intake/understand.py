@@ -21,6 +21,7 @@ from topo_scheduler.api.sharing import matches
 from topo_scheduler.api.text import clipped, counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.creation_limits import creation_limit
 from topo_scheduler.scheduling.intake.device_claims import device_claims
 from topo_scheduler.scheduling.intake.gpu_annotations import (
     bandwidth_alone,
@@ -31,7 +32,7 @@ from topo_scheduler.scheduling.intake.gpu_annotations import (
     not_permitted,
     reserved_only,
 )
-from topo_scheduler.scheduling.intake.groups import find_group
+from topo_scheduler.scheduling.intake.groups import controller_id, find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.model.segments import segment_of
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
@@ -181,7 +182,7 @@ def understand(
     extensions = extensions or _BUILT_IN
     groups = groups or Groups()
     request = read_annotations(chain, extensions.strategies, groups.levels or None)
-    warnings = [(Reason.ANNOTATION, warning) for warning in unknown_annotations(chain)]
+    warnings = [(Reason.ANNOTATION, warning) for warning in unknown_annotations(chain, pod.metadata.labels)]
     if lineage.complaint:
         warnings.append((Reason.OWNER, lineage.complaint))
     problems = [str(problem) for problem in request.problems]
@@ -404,7 +405,7 @@ def _workload(
         return workload, grouping.doubt
     if claim.problem:
         problems.append(claim.problem)
-    workload.awaits, workload.too_large = claim.awaits, claim.too_large
+    workload.awaits = claim.awaits
     if claim.group is not None:
         workload.group = claim.group
         workload.disruption_mode = claim.group.disruption_mode
@@ -414,5 +415,10 @@ def _workload(
         workload.size = claim.size or 1
         workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
         workload.subgroups, wrong = segment_of(pod, request, claim.size)
+        of_one = controller is not None and claim.id == controller_id(pod, controller)
+        kinds = [owner.kind for owner in lineage.owners]
+        workload.creation_limit = creation_limit(
+            workload.size, kinds, job, all_known=not lineage.doubt, of_one_controller=of_one
+        )
         problems += filter(None, [wrong])
     return workload, grouping.doubt

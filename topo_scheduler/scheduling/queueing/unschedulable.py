@@ -130,8 +130,8 @@ class UnschedulableWorkloads:
         by one each member gets few events, however slowly they appear, and all members get the final number.
         """
         text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
-        if workload.too_large:
-            text = f"{text}: {workload.too_large}"
+        if (limit := workload.creation_limit).text and len(pending) <= limit.pods:
+            text = f"{text}: {limit.text}"
         if workload.awaits:
             text = f"Gang {workload.name} is waiting: {workload.awaits}"
         if (shortage := workload.shortage) is None:

@@ -159,6 +159,20 @@ class Subgroups:
 NO_SUBGROUPS: Final = Subgroups()
 
 
+@dataclass(frozen=True, slots=True)
+class CreationLimit:
+    """Why a controller may never make all pods of a gang, and the remedy: the end of a sentence, or nothing.
+
+    With more than ``pods`` pending pods the reason is another one.
+    """
+
+    text: str = ""
+    pods: int = 0
+
+
+NO_CREATION_LIMIT: Final = CreationLimit()
+
+
 MembersByClass = Sequence[tuple[PodClass, Sequence[Member]]]
 """Members of a workload by class, in the order of its placement query."""
 
@@ -191,7 +205,7 @@ class Workload:
     ``group`` is the PodGroup that defines the gang, if one does. ``level`` is the level of the fabric at which all
     members must share one domain; ``tiers`` is the same as a number of levels from the leaf (1) outward.
     ``subgroups`` are pods of consecutive ranks that the controller wants together. ``awaits`` is what must appear
-    before the size is known. ``too_large`` is why that many pods will never exist.
+    before the size is known. ``creation_limit`` is why that many pods may never exist at once.
     """
 
     id: str
@@ -206,7 +220,7 @@ class Workload:
     tiers: int = 0
     subgroups: Subgroups = NO_SUBGROUPS
     awaits: str = ""
-    too_large: str = ""
+    creation_limit: CreationLimit = NO_CREATION_LIMIT
     disruption_mode: Disruption = Disruption.POD
     members: dict[str, Member] = field(default_factory=dict)
     complete: bool = False
@@ -467,7 +481,7 @@ _DESCRIBED: Final = (
     "tiers",
     "subgroups",
     "awaits",
-    "too_large",
+    "creation_limit",
     "disruption_mode",
 )
 
