@@ -33,6 +33,8 @@ class Machine:
     def __init__(self) -> None:
         self.read: list[str] = []
         self.unread_pods: list[str] = []
+        self.reasons: list[tuple[str, str]] = []
+        """The Migrations that are told on their own why a pod can't be read, with the reason."""
         self.pods_read: list[str] = []
         self.ignored: set[str] = set()
         """Uids of pods for which nothing waits."""
@@ -44,8 +46,11 @@ class Machine:
     def learned(self, uids: Sequence[str]) -> None:
         self.read += uids
 
-    def unread(self, pod: PodRef, reason: str, at: float) -> None:
-        self.unread_pods.append(pod.name)
+    def unread(self, pod: PodRef, reason: str, at: float, migration: str = "") -> None:
+        if migration:
+            self.reasons.append((migration, reason))
+        else:
+            self.unread_pods.append(pod.name)
 
     def awaits(self, pod: PodRef) -> bool:
         return pod.uid not in self.ignored
@@ -73,10 +78,10 @@ class Reader:
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tasks.append(asyncio.create_task(work, name=name))
 
-    def learn(self, *pods: ObjectMeta) -> None:
-        """Recovery asks for pods."""
+    def learn(self, *pods: ObjectMeta, migration: str = "") -> None:
+        """Recovery asks for pods, for a Migration or none."""
         references = (PodRef(pod.namespace, pod.name, pod.uid) for pod in pods)
-        self.runner._executor.carry_out(LearnPods(tuple(references)))
+        self.runner._executor.carry_out(LearnPods(tuple(references), migration))
 
     @property
     def idle(self) -> bool:
@@ -199,7 +204,7 @@ async def test_a_pod_that_is_too_large_is_read_again_after_a_minute_only() -> No
         r.learn(large, small)
         await asyncio.sleep(LARGE_AGAIN_SECONDS - 1)
         assert r.machine.read == [small.uid] and r.machine.unread_pods == ["large-0"]
-        assert r.runner._executor.reader.reading == {large.uid}
+        assert r.runner._executor.reader.reading.keys() == {large.uid}
         r.w.remove_pod("large-0")
         await asyncio.sleep(2)
         assert r.machine.read == [small.uid, large.uid] and r.idle
@@ -219,7 +224,7 @@ async def test_pods_that_are_too_large_are_read_only_while_a_migration_waits() -
         await asyncio.sleep(LARGE_AGAIN_SECONDS)
         assert r.machine.unread_pods[3:] == ["large-0"]
         assert r.machine.read == [ended.uid], "it is gone"
-        assert r.runner._executor.reader.reading == {awaited.uid}
+        assert r.runner._executor.reader.reading.keys() == {awaited.uid}
         r.machine.ignored.add(awaited.uid)
         await asyncio.sleep(LARGE_AGAIN_SECONDS)
         assert r.idle
@@ -252,3 +257,44 @@ async def test_few_pods_that_are_too_large_are_read_again_at_once() -> None:
         r.machine.ended.update(pod.uid for pod in pods)
         await asyncio.sleep(LARGE_AGAIN_SECONDS)
         assert r.idle
+
+
+@pytest.mark.usefixtures("small_limit")
+@virtual_time
+async def test_a_second_migration_gets_the_reason_of_a_pod_that_is_too_large_at_once() -> None:
+    """Otherwise it waits for the next read, a minute or more: users decide how many of their pods come first."""
+    async with reading() as r:
+        pods = r.create_large(LARGE_PODS_OF_NAMESPACE + 4)
+        r.learn(*pods, migration="hostile/first")
+        r.learn(*pods, migration="default/early")
+        assert not r.machine.reasons, "they are being read, and may be readable"
+        await asyncio.sleep(1)
+        assert len(r.machine.unread_pods) == len(pods) and not r.machine.reasons, "all who wait get this answer"
+        started = len(r.tasks)
+        r.learn(*pods, migration="default/second")
+        assert [migration for migration, _ in r.machine.reasons] == ["default/second"] * len(pods)
+        assert all("it has more than" in reason for _, reason in r.machine.reasons)
+        r.learn(*pods)
+        assert len(r.machine.reasons) == len(pods) and len(r.tasks) == started
+        r.machine.ended.update(pod.uid for pod in pods)
+        await asyncio.sleep(LARGE_AGAIN_SECONDS)
+        assert r.idle, "the reasons go with the pods"
+
+
+@virtual_time
+async def test_a_second_migration_gets_the_reason_of_a_failed_read_at_once() -> None:
+    async with reading() as r:
+        pod = r.w.create_pod("pod").metadata
+        rule = r.w.server.faults.add(Refuse(503), resource="pods")
+        r.learn(pod, migration="hostile/first")
+        await asyncio.sleep(READ_SECONDS + READ_AGAIN_SECONDS / 2)
+        assert r.machine.unread_pods == ["pod"]
+        r.learn(pod, migration="default/second")
+        ((migration, reason),) = r.machine.reasons
+        assert migration == "default/second" and "503" in reason
+        await asyncio.sleep(READ_AGAIN_SECONDS)
+        r.learn(pod, migration="default/third")
+        assert r.machine.reasons[1:] == [("default/third", reason)], "it is being read, as often before in vain"
+        r.w.server.faults.remove(rule)
+        await asyncio.sleep(READ_SECONDS + READ_AGAIN_SECONDS)
+        assert r.machine.read == [pod.uid] and r.idle

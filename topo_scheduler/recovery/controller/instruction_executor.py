@@ -79,8 +79,8 @@ class InstructionExecutor:
                 self.start(self._write(instruction), f"write migration {instruction.name}")
             case EvictPod(_, pod):
                 self.start(self.evict(instruction), f"move {pod.uid}")
-            case LearnPods(pods):
-                self.reader.learn(pods)
+            case LearnPods(pods, migration):
+                self.reader.learn(pods, migration)
             case EmitMigrationEvent(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
                 self.events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")

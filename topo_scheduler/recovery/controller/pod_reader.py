@@ -55,21 +55,26 @@ class PodReader:
     start: Callable[[Coroutine[Any, Any, None], str], None]
     machine: Callable[[], Recovery | None]
     wake: Callable[[], None]
-    reading: set[str] = field(default_factory=set)
-    """Uids of the pods that are being read."""
+    reading: dict[str, str] = field(default_factory=dict)
+    """Uids of the pods that are being read, each with why its last read failed, or an empty string."""
     _large: dict[str, list[PodRef]] = field(default_factory=dict)
     """Pods that were too large when they were last read, by namespace; the next to be read first."""
     _slots: FairSlots = field(default_factory=lambda: FairSlots(CONCURRENT_READS, None, lendable=0))
     """It lends none: what a slow answer holds takes memory too."""
 
-    def learn(self, pods: Iterable[PodRef]) -> None:
-        """Start reading pods, one task for each namespace, unless they are being read."""
+    def learn(self, pods: Iterable[PodRef], migration: str = "") -> None:
+        """Start reading pods, one task for each namespace, unless they are being read.
+
+        If the last read of a pod failed, ``migration`` gets the reason at once: the next read may be a minute away.
+        """
         by_namespace: dict[str, list[PodRef]] = {}
         for pod in pods:
-            if pod.uid not in self.reading:
+            if (reason := self.reading.get(pod.uid)) is None:
                 by_namespace.setdefault(pod.namespace, []).append(pod)
+            elif reason and migration:
+                self._report(pod, reason, migration)
         for namespace, unread in by_namespace.items():
-            self.reading.update(pod.uid for pod in unread)
+            self.reading.update((pod.uid, "") for pod in unread)
             self.start(self._learn(unread), f"read pods of namespace {namespace}")
 
     async def _learn(self, pods: Sequence[PodRef]) -> None:
@@ -90,7 +95,7 @@ class PodReader:
                     await asyncio.sleep(READ_AGAIN_SECONDS)
                     remaining = self._present(remaining)
         finally:
-            self.reading.difference_update(pod.uid for pod in remaining)
+            self._forget(pod.uid for pod in remaining)
 
     def _postpone(self, large: Sequence[PodRef]) -> None:
         """Have pods of one namespace read again later that are too large."""
@@ -112,7 +117,7 @@ class PodReader:
                     del large[:LARGE_PODS_OF_NAMESPACE]
                     self.start(self._learn(due), f"read large pods of {namespace} again")
         finally:
-            self.reading.difference_update(pod.uid for pod in large)
+            self._forget(pod.uid for pod in large)
             del self._large[namespace]
 
     def _present(self, pods: Sequence[PodRef]) -> list[PodRef]:
@@ -126,14 +131,24 @@ class PodReader:
         """Return the pods for which a Migration or a failed node waits; the others are not read any more."""
         machine = self.machine()
         ignored = {pod.uid for pod in pods if machine is not None and not machine.awaits(pod)}
-        self.reading.difference_update(ignored)
+        self._forget(ignored)
         return [pod for pod in pods if pod.uid not in ignored]
 
     def _end_reading(self, uids: Sequence[str]) -> None:
         """Report that the engine knows these pods, or that they are gone."""
-        self.reading.difference_update(uids)
+        self._forget(uids)
         if uids and (machine := self.machine()) is not None:
             machine.learned(uids)
+            self.wake()
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self.reading.pop(uid, None)
+
+    def _report(self, pod: PodRef, reason: str, migration: str = "") -> None:
+        """Report why a pod can't be read to all Migrations that wait for it, or to one of them."""
+        if (machine := self.machine()) is not None:
+            machine.migrations.unread(pod, reason, self.clock(), migration)
             self.wake()
 
     async def _read_queued(self, queue: deque[PodRef], unread: set[str], large: list[PodRef]) -> None:
@@ -152,9 +167,8 @@ class PodReader:
                 where = {"namespace": pod.namespace}
                 text = "pod %s/%s can't be moved, as it can't be read: %s"
                 log.warning(text, pod.namespace, pod.name, error, extra=where)
-                if (machine := self.machine()) is not None:
-                    machine.migrations.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self.clock())
-                    self.wake()
+                self.reading[pod.uid] = printable(str(error), LONGEST_REASON_CHARACTERS)
+                self._report(pod, self.reading[pod.uid])
 
     async def _read(self, pod: PodRef) -> None:
         """Read a pod, and its owners if they are not known, and give it to the engine unless it is gone.

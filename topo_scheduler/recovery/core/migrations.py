@@ -24,6 +24,7 @@ from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationC
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import (
     NEXT_CONDITION,
+    POD_NOT_READ,
     ConditionUpdate,
     Eviction,
     Tracked,
@@ -265,13 +266,15 @@ class Migrations:
             tracked.not_before = -inf
         self._schedule(tracked)
 
-    def unread(self, pod: PodRef, reason: str, now: float) -> None:
+    def unread(self, pod: PodRef, reason: str, now: float, migration: str = "") -> None:
         """Write to the status of the Migrations that wait for a pod of theirs why it can't be read.
 
-        Those that wait for a pod of another namespace, which might make room, go on without it.
+        Those that wait for a pod of another namespace, which might make room, go on without it. If ``migration`` is not
+        empty, only this Migration is informed.
         """
         key = f"{pod.namespace}/{pod.name}"
-        for tracked in self.context.index.readers(pod.uid):
+        self.context.index.read_failed(pod.uid)
+        for tracked in self.context.index.readers(pod.uid, migration):
             if tracked.state != LEARNING:
                 continue
             if pod.namespace != tracked.migration.metadata.namespace:
@@ -286,7 +289,7 @@ class Migrations:
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase
-            condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
+            condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=POD_NOT_READ, message=text)
             self.context.write(tracked, now, None, None, condition, message=text if phase is None else None)
             self._schedule(tracked)
 

@@ -55,9 +55,13 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class LearnPods:
-    """Read pods that an earlier process placed, and give them to the engine."""
+    """Read pods that an earlier process placed, and give them to the engine.
+
+    ``migration`` is the Migration that waits for them, by namespace and name; empty if none does.
+    """
 
     pods: tuple[PodRef, ...]
+    migration: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -392,7 +392,7 @@ class MigrationContext:
             # A Migration that waits for long may read many pods, which go.
             tracked.learned = {uid for uid in tracked.learned if self.view.entry(uid) is not None}
             self.index.reads(tracked, (pod.uid for pod in pods))
-            self.out.append(LearnPods(tuple(pods)))
+            self.out.append(LearnPods(tuple(pods), tracked.migration.key))
 
 
 @dataclass(frozen=True, slots=True)

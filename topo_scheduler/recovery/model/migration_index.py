@@ -22,6 +22,8 @@ class MigrationIndex:
         """By namespace and name of the Migration for which they make room."""
         self._readers: dict[str, dict[str, Tracked]] = {}
         """Those that wait until a pod was read, by its uid."""
+        self._unreadable: set[str] = set()
+        """Uids of the pods of `_readers` whose last read failed."""
 
     def put(self, tracked: Tracked) -> None:
         """Index a Migration by its current version."""
@@ -68,23 +70,37 @@ class MigrationIndex:
             self.goes_on_without(tracked, uid)
         tracked.learning = frozenset()
 
-    def readers(self, uid: str) -> list[Tracked]:
-        """Return the Migrations that wait until a pod was read."""
-        return list(self._readers.get(uid, {}).values())
+    def readers(self, uid: str, key: str = "") -> list[Tracked]:
+        """Return the Migrations that wait until a pod was read; of these only ``key`` unless it is empty."""
+        readers = self._readers.get(uid, {})
+        if not key:
+            return list(readers.values())
+        return [readers[key]] if key in readers else []
 
     def was_read(self, uid: str) -> list[Tracked]:
         """Record that a pod was read; return the Migrations that waited for it."""
+        self._unreadable.discard(uid)
         return list(self._readers.pop(uid, {}).values())
+
+    def read_failed(self, uid: str) -> None:
+        """Record that a pod can't be read."""
+        if uid in self._readers:
+            self._unreadable.add(uid)
 
     def goes_on_without(self, tracked: Tracked, uid: str) -> None:
         """Record that a Migration does not wait any more until a pod was read."""
         readers = self._readers.get(uid, {})
         if readers.pop(tracked.migration.key, None) is not None and not readers:
             del self._readers[uid]
+            self._unreadable.discard(uid)
 
     def is_read(self, uid: str) -> bool:
         """Return whether any Migration waits until a pod was read."""
         return uid in self._readers
+
+    def is_readable(self, uid: str) -> bool:
+        """Return whether any Migration waits until a pod was read, and its last read has not failed."""
+        return uid in self._readers and uid not in self._unreadable
 
     # ------------------------------------------------------------ helpers
 

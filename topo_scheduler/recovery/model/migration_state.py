@@ -61,6 +61,8 @@ MISPLACED: Final = "Misplaced"
 """The reason that replacements run on nodes that their Migration leaves or avoids."""
 OWNER_NOT_CONFIRMED: Final = "OwnerNotConfirmed"
 """The reason of an eviction that was withdrawn: its Migration is over, or no answer says whether its owners exist."""
+POD_NOT_READ: Final = "PodNotRead"
+"""The reason of a condition while a pod of the Migration can't be read."""
 NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
     None: "Reserved",
     Phase.PLANNED: "Reserved",

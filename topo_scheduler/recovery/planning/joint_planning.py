@@ -74,7 +74,7 @@ class _JointSearch:
     """A search in progress, ``begun`` at its first start. ``free`` are the free seats once known, at ``since``.
 
     ``unread`` are uids of pods that must be read first; after that the search restarts. ``learned`` are those that were
-    read for earlier starts.
+    read for earlier starts, or can't be read.
     """
 
     claims: Mapping[str, RelocationRequest]
@@ -126,7 +126,7 @@ class JointPlanning:
         if self._plan is not None and now < self._plan.until:
             return PlanningTurn(None)
         search = self._search
-        read = search is not None and search.unread and not any(map(self.context.index.is_read, search.unread))
+        read = search is not None and search.unread and not any(map(self.context.index.is_readable, search.unread))
         if search is None or search.parts.stale or read or key not in search.claims:
             claims, begun = self._claims(tracked, state, now), search.begun if search is not None else now
             learned = self._learned(search)
@@ -143,10 +143,10 @@ class JointPlanning:
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
     def _learned(self, search: _JointSearch | None) -> frozenset[str]:
-        """Return the pods that were read for a search, and for those that it continues."""
+        """Return the pods that were read for a search, and for those that it continues, or that can't be read."""
         if search is None:
             return frozenset()
-        return search.learned.union(uid for uid in search.unread if not self.context.index.is_read(uid))
+        return search.learned.union(uid for uid in search.unread if not self.context.index.is_readable(uid))
 
     # ------------------------------------------------------------ the plan
 

@@ -10,7 +10,7 @@ from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Cause, Migration, Phase, SeatDevice
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
-from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_targets
+from topo_scheduler.recovery.model.migration_state import POD_NOT_READ, ConditionUpdate, Tracked, with_targets
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     devices_of_seats,
@@ -89,6 +89,15 @@ def _free_seats(turn: PlanningTurn, moving_pods: Sequence[MovingPod]) -> dict[st
 def _stands_still(helper: Tracked) -> bool:
     """Return whether a Migration that makes room has no places for its pods, or their eviction is refused."""
     return not helper.migration.running or any(eviction.reason for eviction in helper.evictions.values())
+
+
+def _while_reading(migration: Migration, moving_pods: Sequence[MovingPod]) -> list[ConditionUpdate]:
+    """Return the condition of a Migration without seats while other pods are read; none if it says why that fails."""
+    if any(condition.reason == POD_NOT_READ for condition in migration.status.conditions):
+        return []
+    count = counted(len(moving_pods), "pod")
+    text = f"no node is free for {count} by the rules; the scheduler first reads other pods nearby, which might move"
+    return [ConditionUpdate("Reserved", status=False, reason="Searching", message=text)]
 
 
 class Planning:
@@ -204,12 +213,14 @@ class Planning:
             tracked.state = None
             return
         if not targets:
-            if tracked.state != LEARNING:
+            self.context.release(migration.key)
+            if tracked.state == LEARNING:
+                conditions = _while_reading(migration, moving_pods)
+            else:
                 tracked.state, tracked.not_before = result.state, result.retry_at
                 tracked.repetition.fail(now)
-            self.context.release(migration.key)
-            moves, reserved = with_targets(migration.status.moves, {}), self._no_seats(migration, moving_pods)
-            self.context.write(tracked, now, None, moves, reserved)
+                conditions = [self._no_seats(migration, moving_pods)]
+            self.context.write(tracked, now, None, with_targets(migration.status.moves, {}), *conditions)
             return
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
         if leaves_slot(self.context, migration):
