@@ -1,6 +1,7 @@
 """Room that was promised to a pod, beside the pods that are to leave for it: neither counts twice, nor too little."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,14 +10,16 @@ from tests.scheduling.driver import Driver, fabric_driver
 from tests.scheduling.running_pods import run_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import EvictionOutcome
+from topo_scheduler.scheduling.preemption.nominations import Nomination
+from topo_scheduler.state.nodes.resources import GPU
 
 NODE = "s1-l1-1"
 GRACE_SECONDS = 300
 
 
-def pending(d: Driver, name: str, gpus: int) -> Pod:
+def pending(d: Driver, name: str, gpus: int, age_seconds: float = 0.0) -> Pod:
     """A pod of a namespace of its own appears; all such pods have the same priority."""
-    pod = make_pod(name, gpus=gpus, namespace=name, priority=10, created=d.now)
+    pod = make_pod(name, gpus=gpus, namespace=name, priority=10, created=d.now - age_seconds)
     d.apply(pod)
     return pod
 
@@ -34,15 +37,18 @@ def terminate(d: Driver, pod: Pod) -> None:
     d.tell_again(pod)
 
 
-def with_two_claims() -> tuple[Driver, dict[str, Pod]]:
-    """Pods ``a`` (4 GPUs) and ``b`` (1 GPU) each have a pod of this size evicted from one node, which ends slowly."""
+def with_two_claims(age_seconds: float = 0.0) -> tuple[Driver, dict[str, Pod]]:
+    """Pods ``a`` (4 GPUs) and ``b`` (1 GPU) each have a pod of this size evicted from one node, which ends slowly.
+
+    With an age, ``b`` is tried first.
+    """
     d = fabric_driver({"s1/l1": 1})
     d.now = 5000.0
     pods = {"for-a": running(d, "for-a", 4), "for-b": running(d, "for-b", 1)}
     running(d, "rest", 3, priority=10)
     d.step(1)
-    for name, gpus in (("a", 4), ("b", 1)):
-        pods[name] = pending(d, name, gpus)
+    for name, gpus, age in (("a", 4, 0.0), ("b", 1, age_seconds)):
+        pods[name] = pending(d, name, gpus, age)
         d.step(1)
         d.step(1)
     assert d.preempted() == ["for-a", "for-b"]
@@ -51,8 +57,9 @@ def with_two_claims() -> tuple[Driver, dict[str, Pod]]:
     return d, pods
 
 
-def test_a_pod_gets_the_room_of_its_own_victims_though_those_of_another_have_not_ended() -> None:
-    d, pods = with_two_claims()
+@pytest.mark.parametrize("age_seconds", [0, 1000])
+def test_a_pod_gets_the_room_of_its_own_victims_though_those_of_another_have_not_ended(age_seconds: float) -> None:
+    d, pods = with_two_claims(age_seconds)
     d.delete(pods["for-a"])
     d.settle(1)
     assert d.where(pods["a"], pods["b"]) == {"a": NODE}
@@ -131,3 +138,36 @@ def test_charges_leave_nothing_behind_and_no_gpu_is_given_twice(
 
 def pod_gpus(pod: Pod) -> int:
     return int(pod.spec.containers[0].resources.limits["nvidia.com/gpu"])
+
+
+@given(free=st.integers(0, 8), own=st.integers(1, 8), others=st.lists(st.integers(1, 8), max_size=3))
+def test_a_workload_sees_as_much_room_as_was_planned_for_it_and_no_more(free: int, own: int, others: list[int]) -> None:
+    d = fabric_driver({"s1/l1": 1})
+    if free < 8:
+        run_pod(d, "rest", NODE, gpus=8 - free, priority=20)
+    d.step(1)
+    nominations, nodes = d.engine.preempting.nominations, d.engine.world.nodes
+    row, before = nodes.row_of[NODE], nodes.requested.copy()
+    for uid, gpus in (("own", own), *((f"other-{number}", gpus) for number, gpus in enumerate(others))):
+        nominations.put(Nomination(uid, NODE, 10, ((GPU, gpus),), None, "default", planned=True))
+    nominations.count_for({"own": None}, 10, "workload", is_free=True)
+    seen = int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU])
+    assert seen == max(free - sum(others), min(own, free) if others else free)
+    nominations.count_for({"own": None}, 10, "workload")
+    assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == free - sum(others)
+    nominations.count_for({"own": None}, 10, "workload", is_free=True)
+    nominations.remove_charges()
+    assert (nodes.requested == before).all()
+
+
+def test_nominations_that_this_process_did_not_plan_are_charged_in_full() -> None:
+    """Users can nominate their own pods, and other schedulers do not know of the plans."""
+    d = fabric_driver({"s1/l1": 1})
+    nominations, nodes = d.engine.preempting.nominations, d.engine.world.nodes
+    row = nodes.row_of[NODE]
+    for planned in ("own", "other"):
+        for uid in ("own", "other"):
+            nominations.put(Nomination(uid, NODE, 10, ((GPU, 8),), None, "default", planned=uid == planned))
+        nominations.count_for({"own": None}, 10, "workload", is_free=True)
+        assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == 0
+        nominations.remove_charges()

@@ -323,7 +323,7 @@ class Moving:
                 self._attempts.planner, ask, layout, candidates, self.again, now, max_moves, profiles, groups
             )
             with self._world.nothing_kept():
-                self._preempting.count_for(workload, without_leaving=True)
+                self._preempting.count_for(workload)
                 next(steps, None)
             state: Hashable = self._world.nodes.capacity_changes.position
             plan = yield from steps

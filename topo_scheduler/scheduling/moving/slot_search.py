@@ -67,7 +67,7 @@ class SlotSearch:
             if not unmoved(self._world, self._candidates):
                 raise GoneError
             with self._world.nothing_kept():
-                self._preempting.count_for(workload, without_leaving=True)
+                self._preempting.count_for(workload)
                 return Trial(attempts.planner, layout, now, neighbours=True, devices=True)
 
         def permits(trial: Trial, placement: Placement) -> bool:

@@ -27,6 +27,7 @@ from topo_scheduler.scheduling.preemption.spared import SparedVictims
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
+from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
 
@@ -50,6 +51,7 @@ class PreemptionClaim:
     ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway. ``room`` is what the victims leave, if pods are evicted.
+    ``profiles`` are those of its pods when it was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
     """
@@ -67,6 +69,7 @@ class PreemptionClaim:
     doubted: bool = False
     evicts: bool = False
     room: FreedRoom | None = None
+    profiles: frozenset[Profile] = frozenset()
     lost_until: float = inf
     adopted: bool = False
 
@@ -348,6 +351,7 @@ class PreemptionClaims:
             seats = ((node, member.cls.amounts) for member, node in seated)
             devices = (allocation for got in plan.devices.values() for allocation in got)
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
+            claim.profiles = frozenset(member.profile for member, _ in seated if member.profile is not None)
         self._keep(claim)
         for member, node in seated:
             self._nominations.put(
@@ -359,6 +363,7 @@ class PreemptionClaims:
                     member.profile,
                     workload.namespace,
                     plan.devices.get(member.uid, ()),
+                    planned=not adopted,
                 )
             )
             self.handled.add(member.uid)
@@ -519,9 +524,6 @@ class PreemptionClaims:
 
     def _keep(self, claim: PreemptionClaim) -> None:
         self._claims[claim.workload] = claim
-        # Those that wait to be bound give up their room at once.
-        leaving = (uid for uid in claim.victims if not self._world.ledger.waits(uid))
-        self._nominations.await_pods(claim.workload, claim.nodes, leaving)
         self._nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
 
     def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
@@ -561,7 +563,6 @@ class PreemptionClaims:
         self._ending.pop(id_, None)
         if claim is None:
             return
-        self._nominations.await_no_more(id_)
         for uid in claim.nodes:
             self._nominations.drop(uid)
             if self._nominated_for.get(uid) == id_:

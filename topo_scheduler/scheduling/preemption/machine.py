@@ -234,17 +234,16 @@ class Preempting:
 
     # ------------------------------------------------------------ attempts
 
-    def count_for(self, workload: Workload, *, without_leaving: bool = False) -> Hashable:
-        """Charge the nominations that take precedence over a workload; return an identifier of this set.
-
-        ``without_leaving``: charge them in full, for plans that count on the ends of pods.
-        """
+    def count_for(self, workload: Workload) -> Hashable:
+        """Charge the nominations that take precedence over a workload; return an identifier of this set."""
         own: Mapping[str, object] = workload.members
         if self.replacements:
             own = {**own, **self.replacements.own(workload)}
         if seats := self._partially_bound.own(workload):
             own = {**own, **seats}
-        return self.nominations.count_for(own, workload.priority, workload.id, without_leaving=without_leaving)
+        claim = self._claims.get(workload.id)
+        is_free = claim is not None and not self._claims.is_waiting(claim)
+        return self.nominations.count_for(own, workload.priority, workload.id, is_free=is_free)
 
     def placed(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
@@ -261,21 +260,11 @@ class Preempting:
         moved = bool(self.room_by_moves.rooms) and self.room_by_moves.placed(workload.id)
         evicted = moved or (claim is not None and claim.evicts and not claim.has_lost_pod)
         if evicted or workload.id in self.vain_evictions.evictions:
-            self._note_placed(workload, decision, seated, now, evicted=evicted)
+            seats = ((seat.node, workload.members[seat.uid].cls.amounts) for seat in decision.seats)
+            room = room_on(self._world, workload.namespace, seats, own=seated)
+            self.vain_evictions.placed(workload.id, room, seated, now, evicted=evicted)
         self._forget(workload.id)
         return out
-
-    def _note_placed(
-        self, workload: Workload, decision: Decision, seated: set[str], now: float, *, evicted: bool
-    ) -> None:
-        """Record the place of a workload for which pods were evicted, with its pods that had one before, unbound."""
-        ledger, in_flight = self._world.ledger, self.vain_evictions.in_flight(workload.id, seated)
-        entries = [entry for uid in sorted(in_flight) if (entry := ledger.get(uid)) is not None]
-        seats = [(seat.node, workload.members[seat.uid].cls.amounts) for seat in decision.seats]
-        seats += [(entry.node, entry.amounts) for entry in entries]
-        pods = seated | in_flight
-        room = room_on(self._world, workload.namespace, seats, own=pods)
-        self.vain_evictions.placed(workload.id, room, pods, now, evicted=evicted)
 
     def consider(
         self,
@@ -368,7 +357,6 @@ class Preempting:
             out += self._claims.clear(claim)
             self.count_for(workload)
             stamp = self._stamp(reserved, now)
-        self.count_for(workload, without_leaving=True)
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         spared = self._claims.spared.namespaces(now)
@@ -648,11 +636,11 @@ class Preempting:
             self.vain_evictions.lose_room(claim.workload, claim.room, TakenBy.NOBODY, now)
 
     def _is_kept_away(self, claim: PreemptionClaim, room: FreedRoom) -> bool:
-        """Return whether pods of other namespaces repel those of a claim from its room."""
+        """Return whether pods of other namespaces repel those of a claim from its room, unless their labels changed."""
         memberships = (self._workloads.of_pod(uid) for uid in claim.nodes)
         profiles = (membership[1].profile for membership in memberships if membership is not None)
-        distinct = {id(profile): profile for profile in profiles if profile is not None}
-        return kept_away(self._world, room, distinct.values())
+        unchanged = dict.fromkeys(profile for profile in profiles if profile in claim.profiles)
+        return kept_away(self._world, room, unchanged)
 
     def _note_failed(self, claim: PreemptionClaim, now: float, *, unwanted: bool = False) -> None:
         """Record that a claim ends without a place; ``unwanted``: because its workload needs no room any more."""

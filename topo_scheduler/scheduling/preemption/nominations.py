@@ -1,11 +1,12 @@
 """Nominated pods: they have no node yet, but a claim to one.
 
-On that node they count for all workloads of equal or lower priority. What pods still hold that are to leave for them
-does not count twice: only the rest of their amounts is charged beside these.
+On that node they count for all workloads of equal or lower priority. A pod whose own victims have ended gets what its
+plan promised, though another pod is nominated to the same node whose victims have not ended. Each plan left room for
+the other.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topo_scheduler.api.devices import Allocation
@@ -23,6 +24,7 @@ class Nomination:
     """A pod and the node that it is nominated to. ``devices``: what its claims get there.
 
     ``replaces`` is the uid of a pod that leaves. As long as that pod holds what it has, quotas count it instead.
+    ``planned``: this process planned its place, beside all other nominations that count for it.
     """
 
     uid: str
@@ -33,14 +35,7 @@ class Nomination:
     namespace: str
     devices: tuple[Allocation, ...] = ()
     replaces: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _AwaitedPods:
-    """The nodes of nominated pods of a workload, by uid, and the pods that are to leave for them."""
-
-    nodes: Mapping[str, str]
-    leaving: tuple[str, ...]
+    planned: bool = False
 
 
 class Nominations:
@@ -57,12 +52,8 @@ class Nominations:
         """Identifies the set of nominations that is charged now; None if none is."""
         self._changes = 0
         self._dropped_from: dict[str, None] = {}
-        self._leaving_for: dict[str, _AwaitedPods] = {}
-        """By id of the workload."""
-        self._leaves_for: dict[str, str] = {}
-        """The workload of each pod that is to leave, by uid; the first, if several wait for it."""
-        self._relief: dict[str, list[tuple[int, Amounts]]] = {}
-        """What is not charged now, by row, as pods that are to leave still hold it; by id of the workload."""
+        self._relief: list[tuple[int, Amounts]] = []
+        """What is not charged to some rows at this moment, so that a workload gets what was planned for it."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -93,26 +84,6 @@ class Nominations:
             self._dropped_from[known.namespace] = None
             self._world.improve(known.node)
 
-    def await_pods(self, workload: str, nodes: Mapping[str, str], leaving: Iterable[str]) -> None:
-        """Record which pods are to leave for a workload, by uid. ``nodes`` maps each of its nominated pods to its node.
-
-        What they hold on these nodes is not charged beside them.
-        """
-        self.await_no_more(workload)
-        owned = tuple(uid for uid in leaving if self._leaves_for.setdefault(uid, workload) == workload)
-        if owned:
-            self._leaving_for[workload] = _AwaitedPods(nodes, owned)
-        self.stamp = None
-
-    def await_no_more(self, workload: str) -> None:
-        """Forget which pods are to leave for a workload."""
-        known = self._leaving_for.pop(workload, None)
-        if known is not None:
-            self._charge_in_full([workload])
-            for uid in known.leaving:
-                del self._leaves_for[uid]
-            self.stamp = None
-
     def take_dropped(self) -> Mapping[str, None]:
         """Return the namespaces of nominations that were dropped since the last call."""
         dropped, self._dropped_from = self._dropped_from, {}
@@ -129,16 +100,14 @@ class Nominations:
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
 
-    def count_for(
-        self, own: Mapping[str, object], priority: int, name: str, *, without_leaving: bool = False
-    ) -> Hashable:
+    def count_for(self, own: Mapping[str, object], priority: int, name: str, *, is_free: bool = False) -> Hashable:
         """Charge the nominations that count for a workload, and no others.
 
         Args:
             own: pods of the workload itself by uid, whose nominations do not block it.
             priority: of the workload.
             name: identifies the workload.
-            without_leaving: charge them in full, as if the pods had left that are to leave for them.
+            is_free: whether the pods have ended that were to leave for it. Then it gets what was planned for it.
 
         Returns:
             An identifier of this set of nominations; None if no pod is nominated.
@@ -146,9 +115,10 @@ class Nominations:
         if not self._by_uid:
             return None
         own_pods = not self._by_uid.keys().isdisjoint(own)
-        stamp = (self._changes, priority, name if own_pods else "", without_leaving)
+        stamp = (self._changes, priority, name if own_pods else "", is_free)
         if stamp == self.stamp:
             return stamp
+        self._end_relief()
         wanted = {
             uid: nomination
             for uid, nomination in self._by_uid.items()
@@ -164,7 +134,8 @@ class Nominations:
         }
         self._charge(fresh.values(), 1)
         self._counted |= fresh
-        self._relieve(() if without_leaving else self._leaving_for)
+        if own_pods and is_free:
+            self._relieve(own, priority)
         self.stamp = stamp
         return stamp
 
@@ -174,39 +145,43 @@ class Nominations:
 
     def remove_charges(self) -> None:
         """Remove all charges."""
-        self._charge_in_full(list(self._relief))
+        self._end_relief()
         counted, self._counted = self._counted, {}
         self._charge(counted.values(), -1)
         self.stamp = None
 
-    def _relieve(self, workloads: Iterable[str]) -> None:
-        """Do not charge what pods that are to leave still hold, for those of some workloads that are charged."""
-        wanted = {id_ for id_ in workloads if not self._counted.keys().isdisjoint(self._leaving_for[id_].nodes)}
-        self._charge_in_full([id_ for id_ in self._relief if id_ not in wanted])
-        for id_ in self._leaving_for:
-            if id_ in wanted and id_ not in self._relief:
-                self._relief[id_] = self._held_for(self._leaving_for[id_])
-                for row, amounts in self._relief[id_]:
-                    self._world.count(row, amounts, None, -1)
+    def _relieve(self, own: Mapping[str, object], priority: int) -> None:
+        """Charge the nominations of other pods of the same priority no further than own pods keep their planned places.
 
-    def _held_for(self, leaving: _AwaitedPods) -> list[tuple[int, Amounts]]:
-        """Return what pods that are to leave hold of the amounts that are charged for one workload, by row."""
-        charged: defaultdict[int, Counter[int]] = defaultdict(Counter)
-        held: defaultdict[int, Counter[int]] = defaultdict(Counter)
-        for uid in leaving.nodes:
-            if (counted := self._counted.get(uid)) is not None:
-                charged[counted[0]].update(dict(counted[1].amounts))
-        for uid in leaving.leaving:
-            entry = self._world.ledger.get(uid)
-            if entry is not None and entry.row in charged:
-                held[entry.row].update(dict(entry.amounts))
-        return [(row, tuple((charged[row] & amounts).items())) for row, amounts in held.items()]
+        Otherwise those whose victims have not ended would count twice: they are charged, and their victims as well.
+        """
+        nodes = self._world.nodes
+        own_amounts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        for uid in own:
+            nomination = self._by_uid.get(uid)
+            if nomination is not None and nomination.planned and nomination.node in nodes.row_of:
+                own_amounts[nodes.row_of[nomination.node]].update(dict(nomination.amounts))
+        if not own_amounts:
+            return
+        others: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        for row, nomination in self._counted.values():
+            if row in own_amounts and nomination.planned and nomination.priority == priority:
+                others[row].update(dict(nomination.amounts))
+        for row, charged in others.items():
+            lacks = Counter(
+                {
+                    column: amount - int(nodes.allocatable[row, column] - nodes.requested[row, column])
+                    for column, amount in own_amounts[row].items()
+                }
+            )
+            if relief := tuple((charged & lacks).items()):  # the lesser of both, where positive
+                self._relief.append((row, relief))
+                self._world.count(row, relief, None, -1)
 
-    def _charge_in_full(self, workloads: Iterable[str]) -> None:
-        """Charge in full what was charged beside pods that are to leave."""
-        for id_ in workloads:
-            for row, amounts in self._relief.pop(id_, ()):
-                self._world.count(row, amounts, None, 1)
+    def _end_relief(self) -> None:
+        relief, self._relief = self._relief, []
+        for row, amounts in relief:
+            self._world.count(row, amounts, None, 1)
 
     def _charge(self, counted: Collection[tuple[int, Nomination]], change: int) -> None:
         """Charge nominations to their rows, or remove their charges (``change`` -1).

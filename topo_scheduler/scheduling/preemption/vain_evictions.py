@@ -91,43 +91,23 @@ class VainEvictions:
     # ------------------------------------------------------------ places
 
     def placed(self, id_: str, room: FreedRoom, uids: Collection[str], now: float, *, evicted: bool) -> None:
-        """Record that pods of a workload have a place.
-
-        Args:
-            id_: the workload.
-            room: what the pods hold.
-            uids: the pods, with those of `in_flight`.
-            now: seconds.
-            evicted: others were evicted for it since it had no place, or for more of its pods.
-        """
-        eviction = self.evictions.get(id_)
-        bound = 0
-        if eviction is not None and eviction.is_open and eviction.unbound < set(uids):
-            bound = eviction.seats - len(eviction.unbound)
-        elif evicted:
+        """Record that pods of a workload have a place. ``evicted``: others were evicted for it since it had none."""
+        if evicted:
             self.deleted(id_, now)  # the evictions before these led to nothing
-            eviction = self.evictions[id_] = _EvictionRecord(room.namespace)
+            self.evictions[id_] = _EvictionRecord(room.namespace)
+        eviction = self.evictions.get(id_)
         if eviction is None:
             return
         total = room.total
         eviction.is_enough = all(2 * total[column] >= amount for column, amount in eviction.wanted.items())
         self._forget_pods(eviction)
-        eviction.room, eviction.unbound, eviction.seats = room, set(uids), bound + len(uids)
+        eviction.room, eviction.unbound, eviction.seats = room, set(uids), len(uids)
         self._of_pod.update(dict.fromkeys(uids, id_))
 
     def room(self, id_: str) -> FreedRoom | None:
         """Return the place of a workload for which pods were evicted, unless a failure counted or half is bound."""
         eviction = self.evictions.get(id_)
         return eviction.room if eviction is not None and eviction.is_open else None
-
-    def in_flight(self, id_: str, placed: Collection[str]) -> set[str]:
-        """Return the pods of a workload that have a place and are not bound yet, beside those ``placed`` now, by uid.
-
-        Empty if evictions for the workload already failed, or if pods ``placed`` now lost the place that they had.
-        """
-        eviction = self.evictions.get(id_)
-        open_ = eviction is not None and eviction.is_open and eviction.unbound.isdisjoint(placed)
-        return set(eviction.unbound) if eviction is not None and open_ else set()
 
     def bound(self, id_: str, uid: str) -> None:
         """Record that a pod of a workload is bound."""
@@ -172,13 +152,8 @@ class VainEvictions:
     def lose_room(self, id_: str, room: FreedRoom, taken: TakenBy, now: float) -> None:
         """Record that a workload has no place after evictions, or that a pod was deleted for which others were evicted.
 
-        That counts until half of it is bound, in a place of at least half the ``room``. If other pods of it have a
-        place already, that counts instead.
+        That counts until half of it is bound, in a place of at least half the ``room``.
         """
-        eviction = self.evictions.get(id_)
-        if eviction is not None and eviction.is_open:
-            self._fail(eviction, taken, now)
-            return
         self.deleted(id_, now)
         eviction = self.evictions[id_] = _EvictionRecord(room.namespace, room.total)
         self._fail(eviction, taken, now)

@@ -101,7 +101,7 @@ class Choosing:
         if never or not members or not self._may_hold(workload, members):
             return None
         with self._world.nothing_kept():
-            self._preempting.count_for(workload, without_leaving=True)
+            self._preempting.count_for(workload)
             self._holds.count_for(self._holds.against(workload))
             try:
                 ask = self._attempts.ask_by_now(workload, groups, layout, now)

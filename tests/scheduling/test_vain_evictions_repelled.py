@@ -1,97 +1,16 @@
-"""Evictions for parts of a workload, by moves and for devices: when they count as in vain, and for whom."""
-
-import pytest
+"""Evictions beside moves, for devices, and for workloads that others repel: when they are in vain, and for whom."""
 
 from tests.helpers import make_pod
 from tests.scheduling.affinity_pods import WEB_PODS, pod_anti_affinity
 from tests.scheduling.device_driver import DeviceDriver, asking, driver
-from tests.scheduling.driver import Driver, fabric_driver, gang
+from tests.scheduling.driver import fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
-from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import Affinity, LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
 from topo_scheduler.scheduling.preemption.namespace_pauses import LONGEST_PAUSE_SECONDS, NamespacePauses
-from topo_scheduler.scheduling.preemption.vain_evictions import LONGEST_SHARED_PAUSE_SECONDS, VainEvictions
+from topo_scheduler.scheduling.preemption.vain_evictions import LONGEST_SHARED_PAUSE_SECONDS
 
 NODES = [f"s1-l1-{number}" for number in range(1, 9)]
-ELASTIC = {"gang-name": "g", "gang-size": "2"}
-
-
-def elastic_gang() -> tuple[Driver, list[Pod]]:
-    """A gang of 8 pods of which 2 suffice, on nodes that are full of pods of lower priority."""
-    d = fabric_driver({"s1/l1": 8})
-    for node in NODES:
-        run_pod(d, f"low-{node}", node)
-    d.step(1)
-    pods = with_priority([make_pod(f"g-{number}", gpus=8, annotations=ELASTIC) for number in range(8)], 10)
-    d.apply(*pods)
-    return d, pods
-
-
-def end_victims(d: Driver) -> None:
-    for pod in list(d.pods.values()):
-        if pod.metadata.name in d.preempted():
-            d.evict(pod)
-
-
-@pytest.mark.parametrize("seconds", [1, 20])
-def test_a_gang_that_grows_while_its_binds_take_long_evicts_nobody_in_vain(seconds: int) -> None:
-    d, _ = elastic_gang()
-    due: dict[str, float] = {}
-    for _ in range(12 + seconds):
-        d.step(1)
-        end_victims(d)
-        for uid in list(d.flight):
-            if due.setdefault(uid, d.now + seconds) <= d.now:
-                d.answer(uid)
-        assert d.engine.preempting.vain_evictions.until("default") == 0
-    assert len(due) == 8 and not d.flight
-    assert not d.engine.preempting.vain_evictions.evictions
-
-
-def test_a_gang_that_is_deleted_while_it_grows_evicted_in_vain_once() -> None:
-    d, pods = elastic_gang()
-    for _ in range(6):
-        d.step(1)
-        end_victims(d)
-    assert len(d.preempted()) > 4 and len(d.flight) > 2
-    d.delete(*pods)
-    d.step(1)
-    pauses = d.engine.preempting.vain_evictions._pauses
-    assert [(name, pause.times) for name, pause in pauses.items()] == [("default", 1)]
-
-
-ROOM = FreedRoom("a", {}, {}, {})
-
-
-def test_pods_that_were_bound_before_the_gang_grew_count() -> None:
-    evictions = VainEvictions()
-    evictions.placed("gang", ROOM, {"1", "2", "3", "4"}, 0.0, evicted=True)
-    evictions.bound("gang", "1")
-    assert evictions.in_flight("gang", {"5", "6"}) == {"2", "3", "4"}
-    evictions.placed("gang", ROOM, {"2", "3", "4", "5", "6"}, 1.0, evicted=True)
-    for uid in ("2", "3"):
-        evictions.bound("gang", uid)
-    evictions.deleted("gang", 2.0)
-    assert "a" not in evictions._pauses, "half of it was bound"
-
-
-def test_a_gang_that_finds_no_room_to_grow_is_taken_back_once_its_other_pods_are_bound() -> None:
-    evictions = VainEvictions()
-    evictions.placed("gang", ROOM, {"1", "2"}, 0.0, evicted=True)
-    evictions.lose_room("gang", ROOM, TakenBy.NOBODY, 1.0)
-    assert "a" in evictions._pauses
-    evictions.bound("gang", "1")
-    assert "a" not in evictions._pauses
-
-
-def test_a_pod_that_lost_its_place_is_not_in_flight() -> None:
-    evictions = VainEvictions()
-    evictions.placed("gang", ROOM, {"1", "2"}, 0.0, evicted=True)
-    assert evictions.in_flight("gang", {"1"}) == set()
-    evictions.placed("gang", ROOM, {"1"}, 1.0, evicted=True)
-    assert "a" in evictions._pauses, "it had others evicted again"
 
 
 def test_a_workload_that_gets_its_place_by_evictions_leaves_no_room_by_moves() -> None:
