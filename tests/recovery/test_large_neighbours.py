@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.kube.virtual import virtual_time
-from tests.recovery.test_making_room import KEY, SPEC, gang_with_neighbours
+from tests.recovery.gang_scenes import KEY, SPEC, gang_with_neighbours
 from tests.recovery.world import World
 from tests.scheduling.driver import copies
 from topo_scheduler.api.migrations import Phase
