@@ -1,16 +1,23 @@
 """Evictions beside moves, for devices, and for workloads that others repel: when they are in vain, and for whom."""
 
+from typing import Any
+
+import pytest
+
 from tests.helpers import make_pod
-from tests.scheduling.affinity_pods import WEB_PODS, pod_anti_affinity
+from tests.scheduling.affinity_pods import pod_anti_affinity
 from tests.scheduling.device_driver import DeviceDriver, asking, driver
-from tests.scheduling.driver import fabric_driver, gang
+from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import Affinity, LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome
+from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption.kept_away import kept_away
 from topo_scheduler.scheduling.preemption.namespace_pauses import LONGEST_PAUSE_SECONDS, NamespacePauses
 from topo_scheduler.scheduling.preemption.vain_evictions import LONGEST_SHARED_PAUSE_SECONDS
 
-NODES = [f"s1-l1-{number}" for number in range(1, 9)]
+NODES = [f"s1-l1-{number}" for number in range(1, 5)]
 
 
 def test_a_workload_that_gets_its_place_by_evictions_leaves_no_room_by_moves() -> None:
@@ -99,18 +106,20 @@ def repelling() -> Affinity:
     return affinity
 
 
-def longest_pause(namespace: str) -> float:
-    """Let pods of a namespace keep a gang away from its room, again and again; return its longest pause in seconds."""
+def longest_pause(namespace: str, *, edited: bool = False) -> float:
+    """Let pods of a namespace keep a gang away from its room, again and again; return its longest pause in seconds.
+
+    ``edited``: the gang has other labels at first, so that they do not repel it until its labels are edited.
+    """
     d = fabric_driver({"s1/l1": 4, "s1/l2": 1})
     d.now, longest = 1000.0, 0.0
     pods = with_priority(gang(2), 10)
-    for pod in pods:
-        pod.metadata.labels |= WEB_PODS.match_labels
-    low = [run_pod(d, f"low-{node}", node) for node in NODES[:4]]
+    low = [run_pod(d, f"low-{node}", node) for node in NODES]
     run_pod(d, "elsewhere", "s1-l2-1", priority=20)
     d.apply(*pods)
     for number in range(12):
         d.forget()
+        label(d, pods, "other" if edited else "web")
         for _ in range(700):
             d.step(1)
             if d.preempted():
@@ -120,6 +129,7 @@ def longest_pause(namespace: str) -> float:
         tiny = make_pod(f"tiny-{number}", cpu="1m", node="s1-l2-1", scheduler="other", namespace=namespace)
         tiny.spec.affinity, tiny.spec.priority = repelling(), 10
         d.apply(tiny)
+        label(d, pods, "web")
         d.evict(*evicted)
         d.settle(1)
         longest = max(longest, d.engine.preempting.vain_evictions.until("default") - d.now)
@@ -130,9 +140,47 @@ def longest_pause(namespace: str) -> float:
     return longest
 
 
+def label(d: Driver, pods: list[Pod], app: str) -> None:
+    """Give pods a label."""
+    for pod in pods:
+        if pod.metadata.labels.get("app") != app:
+            pod.metadata.labels["app"] = app
+            d.tell_again(pod)
+
+
 def test_pods_of_others_that_repel_a_workload_from_its_room_pause_its_namespace_for_a_minute_only() -> None:
     assert longest_pause("hostile") <= LONGEST_SHARED_PAUSE_SECONDS
 
 
 def test_pods_of_its_own_namespace_that_repel_it_pause_it_for_longer() -> None:
     assert longest_pause("default") > LONGEST_SHARED_PAUSE_SECONDS
+
+
+def test_labels_that_its_own_users_edit_pause_a_namespace_for_longer() -> None:
+    assert longest_pause("hostile", edited=True) > LONGEST_SHARED_PAUSE_SECONDS
+
+
+@pytest.mark.unrecorded
+def test_a_wave_of_failures_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each check takes milliseconds, and a tenant may have many claims that end at once."""
+    checks = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal checks
+        checks += 1
+        return kept_away(*arguments)
+
+    monkeypatch.setattr(machine, "kept_away", counted)
+    d = fabric_driver({"s1/l1": 4, "s1/l2": 1})
+    run_pod(d, "elsewhere", "s1-l2-1", priority=20)
+    low = [run_pod(d, f"low-{node}", node) for node in NODES]
+    pods = with_priority([make_pod(f"p{number}", gpus=8, labels={"app": "web"}) for number in range(4)], 10)
+    d.apply(*pods)
+    d.step(1)
+    assert len(d.preempted()) == 4
+    tiny = make_pod("tiny", cpu="1m", node="s1-l2-1", scheduler="other", priority=10)
+    tiny.spec.affinity = repelling()
+    d.apply(tiny)
+    d.evict(*low)
+    d.settle(1)
+    assert d.where(*pods) == {} and checks == 1

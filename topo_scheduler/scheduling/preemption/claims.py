@@ -51,7 +51,7 @@ class PreemptionClaim:
     ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway. ``room`` is what the victims leave, if pods are evicted.
-    ``profiles`` are those of its pods when it was made, if pods are evicted.
+    ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
     """
@@ -69,7 +69,7 @@ class PreemptionClaim:
     doubted: bool = False
     evicts: bool = False
     room: FreedRoom | None = None
-    profiles: frozenset[Profile] = frozenset()
+    profiles: dict[str, Profile | None] = field(default_factory=dict)
     lost_until: float = inf
     adopted: bool = False
 
@@ -351,7 +351,7 @@ class PreemptionClaims:
             seats = ((node, member.cls.amounts) for member, node in seated)
             devices = (allocation for got in plan.devices.values() for allocation in got)
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
-            claim.profiles = frozenset(member.profile for member, _ in seated if member.profile is not None)
+            claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
             self._nominations.put(

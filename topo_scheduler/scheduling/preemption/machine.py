@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
 from topo_scheduler.scheduling.preemption.kept_away import kept_away
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
@@ -635,18 +635,27 @@ class Preempting:
         if claim is not None and claim.room is not None:
             self.vain_evictions.lose_room(claim.workload, claim.room, TakenBy.NOBODY, now)
 
-    def _is_kept_away(self, claim: PreemptionClaim, room: FreedRoom) -> bool:
-        """Return whether pods of other namespaces repel those of a claim from its room, unless their labels changed."""
-        memberships = (self._workloads.of_pod(uid) for uid in claim.nodes)
-        profiles = (membership[1].profile for membership in memberships if membership is not None)
-        unchanged = dict.fromkeys(profile for profile in profiles if profile in claim.profiles)
-        return kept_away(self._world, room, unchanged)
+    def _is_kept_away(self, claim: PreemptionClaim, now: float) -> bool:
+        """Return whether pods of other namespaces repel those of a claim from its room, which is free.
+
+        Not if a label of one of its pods changed. Failures in the pause after one are of the same incident.
+        """
+        if self._claims.is_waiting(claim) or self.vain_evictions.is_blamed(claim.namespace, now):
+            return False
+        if self.vain_evictions.blames_others(claim.namespace, now):
+            return True
+        memberships = {uid: self._workloads.of_pod(uid) for uid in claim.nodes}
+        profiles = {uid: known[1].profile for uid, known in memberships.items() if known is not None}
+        if profiles != claim.profiles:
+            return False
+        places = [(node, profile) for uid, node in claim.nodes.items() if (profile := profiles[uid]) is not None]
+        return kept_away(self._world, claim.namespace, places)
 
     def _note_failed(self, claim: PreemptionClaim, now: float, *, unwanted: bool = False) -> None:
         """Record that a claim ends without a place; ``unwanted``: because its workload needs no room any more."""
         if claim.room is not None:
             taken = TakenBy.NOBODY if unwanted else self._claims.taken_by(claim, claim.room)
-            if taken is TakenBy.NOBODY and self._is_kept_away(claim, claim.room):
+            if taken is TakenBy.NOBODY and self._is_kept_away(claim, now):
                 taken = TakenBy.OTHERS_IN_PART
             self.vain_evictions.lose_room(claim.workload, claim.room, taken, now)
 

@@ -60,7 +60,7 @@ class NamespacePauses:
             name: known for name, known in self._namespaces.items() if max(known.until, known.last) > recent
         }
         pause = self._namespaces.setdefault(namespace, _NamespacePause(first=now))
-        if pause.times and now <= pause.until:
+        if self.is_paused(namespace, now):
             return None  # of the same incident
         before = pause.until
         pause.times += 1
@@ -86,6 +86,11 @@ class NamespacePauses:
     def succeeded(self, namespace: str) -> None:
         """Forget the failures of a namespace."""
         self._namespaces.pop(namespace, None)
+
+    def is_paused(self, namespace: str, now: float) -> bool:
+        """Return whether a namespace pauses; in the moment of its first failure, too."""
+        pause = self._namespaces.get(namespace)
+        return pause is not None and pause.times > 0 and now <= pause.until
 
     def until(self, namespace: str) -> float:
         """Return when the pause of a namespace ends, in seconds; 0 if there was no failure."""

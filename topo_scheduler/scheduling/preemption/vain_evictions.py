@@ -187,6 +187,14 @@ class VainEvictions:
         """Return whether evictions for a namespace were in vain more than once lately."""
         return any(pauses.is_doubted(namespace, now) for pauses in self._pauses_by_taker.values())
 
+    def is_blamed(self, namespace: str, now: float) -> bool:
+        """Return whether a namespace pauses for a failure of its own."""
+        return self._pauses.is_paused(namespace, now)
+
+    def blames_others(self, namespace: str, now: float) -> bool:
+        """Return whether a namespace pauses for a failure for which pods of others may be the reason."""
+        return self._shared_pauses.is_paused(namespace, now)
+
     def unbound(self, namespace: str) -> Iterable[str]:
         """Return the workloads of a namespace for which pods were evicted, until they are bound."""
         return (id_ for id_, eviction in self.evictions.items() if eviction.namespace == namespace)
