@@ -1,8 +1,7 @@
 """Nominated pods: they have no node yet, but a claim to one.
 
 On that node they count for all workloads of equal or lower priority. A pod whose own victims have ended gets what its
-plan promised, though another pod is nominated to the same node whose victims have not ended. Each plan left room for
-the other.
+plan promised, even if those of another pod on the same node have not: each plan left room for the other.
 """
 
 from collections import Counter, defaultdict
