@@ -250,25 +250,26 @@ def test_amounts_beyond_any_node_are_refused_not_added_up() -> None:
 # ---------------------------------------------------------------- warned, and placed all the same
 
 
-def test_unknown_annotations_are_told_once_and_harm_nothing() -> None:
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({"annotations": {"gpu-cuont": "4"}}, "gpu-cuont"),
+        (
+            {"labels": {"topology.scheduler/gang-size": "2"}},
+            "label topology.scheduler/gang-size on Pod default/p",
+        ),
+    ],
+)
+def test_unknown_annotations_and_those_written_as_labels_are_told_once_and_harm_nothing(
+    written: dict[str, dict[str, str]], words: str
+) -> None:
     d = Driver(fabric({"s/l": 1}))
-    pod = make_pod("p", annotations={"gpu-cuont": "4"})
+    pod = make_pod("p", **written)  # type: ignore[arg-type]
     d.apply(pod)
     d.tell_again(pod)
     d.settle()
     (message,) = d.told(pod, Reason.ANNOTATION)
-    assert "gpu-cuont" in message
-    assert pod.spec.node_name
-
-
-def test_annotations_written_as_labels_are_told_once() -> None:
-    d = Driver(fabric({"s/l": 1}))
-    pod = make_pod("p", labels={"topology.scheduler/gang-size": "2"})
-    d.apply(pod)
-    d.tell_again(pod)
-    d.settle()
-    (message,) = d.told(pod, Reason.ANNOTATION)
-    assert "label topology.scheduler/gang-size on Pod default/p" in message
+    assert words in message
     assert pod.spec.node_name
 
 
