@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import make_pod, timestamp
-from tests.scheduling.driver import Driver, fabric_driver
-from tests.scheduling.running_pods import run_pod
+from tests.scheduling.driver import Driver, fabric_driver, gang, reservations_by_name
+from tests.scheduling.running_pods import run_pod, run_pod_until, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.preemption.nominations import Nomination
 from topo_scheduler.state.nodes.resources import GPU
 
-NODE = "s1-l1-1"
+NODE, OTHER_NODE = "s1-l1-1", "s1-l1-2"
 GRACE_SECONDS = 300
 
 
@@ -97,6 +97,41 @@ def test_no_second_pod_waits_for_the_room_of_the_victims_of_another() -> None:
     d.delete(pods["for-a"])
     d.settle(1)
     assert d.where(pods["a"], third) == {"a": NODE}
+
+
+def test_a_pod_gets_the_room_of_its_own_victims_beside_nodes_that_are_reserved() -> None:
+    """Of 8 GPUs 4 are reserved for a gang. Two pods have a pod of 2 GPUs each evicted; the second one ends slowly."""
+    d = fabric_driver({"s1/l1": 2})
+    d.now = 5000.0
+    running(d, "for-a", 2)
+    running(d, "for-b", 2)
+    run_pod(d, "keep", OTHER_NODE, gpus=4, priority=30)
+    busy = run_pod_until(d, "busy", OTHER_NODE, ends=d.now + 36_000, gpus=4)
+    d.apply(*with_priority([busy], 10))
+    large = with_priority(gang(2, gpus=4, name="reserved"), 10)
+    for pod in large:
+        pod.spec.preemption_policy = "Never"
+        pod.metadata.creation_timestamp = timestamp(d.now)
+    d.apply(*large)
+    for _ in range(700):
+        d.step(1)
+        if reservations_by_name(d):
+            break
+    assert reservations_by_name(d)
+    a = pending(d, "a", 2)
+    d.settle(3)
+    b = pending(d, "b", 2)
+    d.settle(3)
+    first, second = (next(pod for pod in d.pods.values() if pod.metadata.name == name) for name in d.preempted())
+    terminate(d, first)
+    terminate(d, second)
+    d.settle(1)
+    d.delete(first)
+    d.settle(1)
+    assert d.where(a, b, *large) == {"a": NODE}
+    d.delete(second)
+    d.settle(1)
+    assert d.where(a, b, *large) == {"a": NODE, "b": NODE}
 
 
 @given(

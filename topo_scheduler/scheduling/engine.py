@@ -290,7 +290,7 @@ class Engine:
                     Activity.OBJECT,
                     namespace=pod.metadata.namespace,
                 )
-        if self.preempting.vain_evictions.evictions:
+        if self.preempting.vain_evictions.waves:
             self.preempting.note_bound(pods)
         self.arrivals.applied(pods, now)
         self._read_nominations(pods, now)
@@ -407,20 +407,20 @@ class Engine:
         uid = member.uid
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
         if outcome is BindOutcome.REJECTED:
-            self._refused(workload, member, now)
+            self._refused(member, now)
         if outcome is BindOutcome.BOUND:
             self.contention.answered(uid, now)
-            if self.preempting.vain_evictions.evictions:
-                self.preempting.vain_evictions.bound(workload.id, uid)
+            if self.preempting.vain_evictions.waves:
+                self.preempting.vain_evictions.bound(uid)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)
-            self.preempting.undone(workload.id, now)
+            self.preempting.undone(uid, now)
             self._not_bound[workload.id] = now + self.outcomes.backoff(workload, message)
 
-    def _refused(self, workload: Workload, member: Member, now: float) -> None:
+    def _refused(self, member: Member, now: float) -> None:
         """Record that the API server refused to bind a pod: if others were evicted for it, that was in vain."""
-        if self.preempting.vain_evictions.refused(workload.id, now):
+        if self.preempting.vain_evictions.refused(member.uid, now):
             self.outcomes.admission_backoff.evicted_in_vain(kind_of(member))
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
@@ -431,7 +431,7 @@ class Engine:
         try:
             self.outcomes.rehearsed(uid, outcome, message, now)
             if outcome is BindOutcome.REJECTED and (membership := self.workloads.of_pod(uid)) is not None:
-                self._refused(*membership, now)
+                self._refused(membership[1], now)
         except Exception as error:
             self._out += failure_of(f"dry-run bind of pod {uid}", error, Activity.OUTCOME)
             self.outcomes.admission_backoff.answered(uid, "")
@@ -732,8 +732,8 @@ class Engine:
         self._out += ready
         for uid, why in failed:
             with guard(f"bind of pod {uid} that is given up", self._out, Activity.OUTCOME):
-                if why.endswith(OUTRANKED) and (membership := self.workloads.of_pod(uid)) is not None:
-                    self.preempting.vain_evictions.undone(membership[0].id, TakenBy.OTHERS, now)
+                if why.endswith(OUTRANKED):
+                    self.preempting.vain_evictions.undone(uid, TakenBy.OTHERS, now)
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
         self._queue_not_bound()
         for id_ in self.outcomes.admission_backoff.take_freed():
@@ -819,7 +819,8 @@ class Engine:
             self._out += self._unschedulable.hold_back(workload, pending, *held, now)
             return False
         before = clock()
-        kept = self.preempting.count_for(workload), self.reserving.count_for(workload, now)
+        reserved = self.reserving.count_for(workload, now)
+        kept = self.preempting.count_for(workload, reserved), reserved
         try:
             decision, waits = self._decide_beside_others(workload, pending, kept, now)
         except PluginError as error:

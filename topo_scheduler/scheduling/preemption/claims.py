@@ -538,7 +538,7 @@ class PreemptionClaims:
         waiting = (self._workloads.of_pod(victim.occupant.uid) for victim in plan.victims)
         outranked = (membership[0].id for membership in waiting if membership is not None)
         return any(claim.evicts for claim in self._displaced(priority, nodes)) or any(
-            self._vain_evictions.room(id_) is not None for id_ in outranked
+            self._vain_evictions.has_room(id_) for id_ in outranked
         )
 
     def _displaced(self, priority: int, nodes: set[str]) -> list[PreemptionClaim]:

@@ -182,17 +182,16 @@ class Preempting:
     def note_bound(self, pods: Iterable[Pod]) -> None:
         """Record which pods for whose workloads others were evicted are bound.
 
-        Must run before the workloads process these pods: they forget those that have ended already.
+        Must run before the workloads process these pods: those that have ended already count as deleted then.
         """
         for pod in pods:
-            uid = pod.metadata.uid
-            if pod.spec.node_name and (membership := self._workloads.of_pod(uid)) is not None:
-                self.vain_evictions.bound(membership[0].id, uid)
+            if pod.spec.node_name:
+                self.vain_evictions.bound(pod.metadata.uid)
 
-    def undone(self, id_: str, now: float) -> None:
-        """Record that a workload, or some of its pods, lost the place for which others may have been evicted."""
-        if (room := self.vain_evictions.room(id_)) is not None:
-            self.vain_evictions.undone(id_, taken_by(self._world, room), now)
+    def undone(self, uid: str, now: float) -> None:
+        """Record that a pod lost the place for which others may have been evicted."""
+        if (room := self.vain_evictions.room_of_pod(uid)) is not None:
+            self.vain_evictions.undone(uid, taken_by(self._world, room), now)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
@@ -234,8 +233,11 @@ class Preempting:
 
     # ------------------------------------------------------------ attempts
 
-    def count_for(self, workload: Workload) -> Hashable:
-        """Charge the nominations that take precedence over a workload; return an identifier of this set."""
+    def count_for(self, workload: Workload, reserved: Hashable = None) -> Hashable:
+        """Charge the nominations that take precedence over a workload; return an identifier of this set.
+
+        ``reserved`` identifies the reservations that are charged.
+        """
         own: Mapping[str, object] = workload.members
         if self.replacements:
             own = {**own, **self.replacements.own(workload)}
@@ -243,7 +245,7 @@ class Preempting:
             own = {**own, **seats}
         claim = self._claims.get(workload.id)
         is_free = claim is not None and not self._claims.is_waiting(claim)
-        return self.nominations.count_for(own, workload.priority, workload.id, is_free=is_free)
+        return self.nominations.count_for(own, workload.priority, workload.id, reserved, is_free=is_free)
 
     def placed(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
@@ -259,10 +261,11 @@ class Preempting:
         out = self._claims.clear(claim) if claim is not None else []
         moved = bool(self.room_by_moves.rooms) and self.room_by_moves.placed(workload.id)
         evicted = moved or (claim is not None and claim.evicts and not claim.has_lost_pod)
-        if evicted or workload.id in self.vain_evictions.evictions:
-            seats = ((seat.node, workload.members[seat.uid].cls.amounts) for seat in decision.seats)
+        if evicted or workload.id in self.vain_evictions.waves:
+            pods = {uid: workload.members[uid].cls.amounts for uid in seated}
+            seats = ((seat.node, pods[seat.uid]) for seat in decision.seats)
             room = room_on(self._world, workload.namespace, seats, own=seated)
-            self.vain_evictions.placed(workload.id, room, seated, now, evicted=evicted)
+            self.vain_evictions.placed(workload.id, room, pods, now, evicted=evicted)
         self._forget(workload.id)
         return out
 
@@ -630,10 +633,10 @@ class Preempting:
         Not once its claim ends: until then, its namespace would have pods evicted for further workloads. If its
         workload gets a place all the same, this is taken back.
         """
-        self.vain_evictions.pod_deleted(uid, now)
+        self.vain_evictions.undone(uid, TakenBy.NOBODY, now)
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.room is not None:
-            self.vain_evictions.lose_room(claim.workload, claim.room, TakenBy.NOBODY, now)
+            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, TakenBy.NOBODY, now)
 
     def _is_kept_away(self, claim: PreemptionClaim, now: float) -> bool:
         """Return whether pods of other namespaces repel those of a claim from its room, which is free.
@@ -657,7 +660,7 @@ class Preempting:
             taken = TakenBy.NOBODY if unwanted else self._claims.taken_by(claim, claim.room)
             if taken is TakenBy.NOBODY and self._is_kept_away(claim, now):
                 taken = TakenBy.OTHERS_IN_PART
-            self.vain_evictions.lose_room(claim.workload, claim.room, taken, now)
+            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, taken, now)
 
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""

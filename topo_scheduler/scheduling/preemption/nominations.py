@@ -99,14 +99,18 @@ class Nominations:
             if gpus := world.claimed_gpus.beyond(nomination.amounts, nomination.devices):
                 yield row, ((GPU_SHARE, gpus),)
 
-    def count_for(self, own: Mapping[str, object], priority: int, name: str, *, is_free: bool = False) -> Hashable:
+    def count_for(
+        self, own: Mapping[str, object], priority: int, name: str, reserved: Hashable = None, *, is_free: bool = False
+    ) -> Hashable:
         """Charge the nominations that count for a workload, and no others.
 
         Args:
             own: pods of the workload itself by uid, whose nominations do not block it.
             priority: of the workload.
             name: identifies the workload.
-            is_free: whether the pods have ended that were to leave for it. Then it gets what was planned for it.
+            reserved: identifies the reservations that are charged.
+            is_free: whether the pods have ended that were to leave for it. Then it gets what was planned for it, also
+                beside these reservations.
 
         Returns:
             An identifier of this set of nominations; None if no pod is nominated.
@@ -114,7 +118,7 @@ class Nominations:
         if not self._by_uid:
             return None
         own_pods = not self._by_uid.keys().isdisjoint(own)
-        stamp = (self._changes, priority, name if own_pods else "", is_free)
+        stamp = (self._changes, priority, (name, reserved) if own_pods else "", is_free)
         if stamp == self.stamp:
             return stamp
         self._end_relief()

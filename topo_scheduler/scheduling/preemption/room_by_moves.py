@@ -4,14 +4,16 @@ If a workload does not, its namespace pauses as after any other evictions in vai
 of others moved again and again.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_of, taken_by
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, VainEvictions
+from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.pods.workloads import Stage, Workloads
+from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 
 UNUSED_SECONDS: Final = 60.0
 """Seconds after which room that pods left for a workload was made in vain, if the workload has no place."""
@@ -25,10 +27,12 @@ ROOM_IS_UNUSED: Final = (
 class _Room:
     """What ``pods`` leave for a workload, by uid, and until when, in seconds.
 
-    ``is_free``: they are gone, so that the workload has until then to use it.
+    ``wanted`` are the amounts of the workload, by resource column. ``is_free``: the pods are gone, so that it has until
+    then to use the room.
     """
 
     freed: FreedRoom
+    wanted: Counter[int]
     pods: frozenset[str]
     until: float
     is_free: bool = False
@@ -64,7 +68,7 @@ class RoomByMoves:
         elif workload.at(Stage.PENDING) and id_ not in self.rooms:
             moving = frozenset(pods)
             freed = room_of(self._world, workload.namespace, moving)
-            self.rooms[id_] = _Room(freed, moving, until)
+            self.rooms[id_] = _Room(freed, _wanted(workload), moving, until)
 
     def placed(self, id_: str) -> bool:
         """Forget a workload that has a place; return whether pods were evicted for it."""
@@ -95,7 +99,7 @@ class RoomByMoves:
                 taken = TakenBy.NOBODY if own_stay else TakenBy.OTHERS
                 if room.is_free:
                     taken = taken_by(self._world, room.freed)
-                self._vain_evictions.lose_room(id_, room.freed, taken, now)
+                self._vain_evictions.lose_room(id_, room.namespace, room.wanted, taken, now)
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""
@@ -115,3 +119,11 @@ class RoomByMoves:
         placed = (self._workloads.get(id_) for id_ in self._vain_evictions.unbound(namespace))
         members = (member for workload in placed if workload is not None for member in workload.members.values())
         return any(member.stage is Stage.ASSUMED for member in members)
+
+
+def _wanted(workload: Workload) -> Counter[int]:
+    """Return the amounts of the pods of a workload that must be placed at once."""
+    wanted: Counter[int] = Counter()
+    for member in workload.at(Stage.PENDING)[: least_of(workload)]:
+        wanted.update(dict(member.cls.amounts))
+    return wanted

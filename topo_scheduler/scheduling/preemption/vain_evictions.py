@@ -5,20 +5,24 @@ Users can cause that at any time, with a deleted claim or an edited annotation f
 happens again evicts no pods for a while: otherwise its users could evict all pods of lower priority, again and again,
 without using their room.
 
-Each workload has one record of its last evictions. What counts is whether at least half of it is bound then:
+Each wave of evictions has a record of its own: a gang that grows has pods evicted again while binds of its first pods
+are on their way. What counts is whether at least half of what has a place by these evictions is bound then:
 
-- A failure counts once for these evictions, by whose pods are in the room. It is taken back if the workload is bound.
+- A failure counts once for a wave, by whose pods are in the room. It is taken back if as much of the workload is bound,
+  by pods that count for no other wave.
 - If pods of other namespaces came that use less than half of the room, they may be attackers, or accomplices. Then the
   pauses grow to a minute only.
 - If others have the room, or its nodes failed, that can happen to anyone. Only if it goes on, such pauses follow.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
 from topo_scheduler.scheduling.preemption.namespace_pauses import Failure, NamespacePauses
+from topo_scheduler.state.nodes.resources import Amounts
 
 PAUSED: Final = (
     "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
@@ -38,43 +42,51 @@ LONGEST_SHARED_PAUSE_SECONDS: Final = 60.0
 """Longest pause of a namespace in whose room pods of others came, so that these can't keep it from evicting."""
 
 
-@dataclass(slots=True)
-class _EvictionRecord:
-    """The last evictions for a workload of a namespace, and what became of its place.
+@dataclass(eq=False, slots=True)
+class _Wave:
+    """Evictions for a workload that were decided at once, and what became of the place of its pods.
 
-    ``wanted`` are the amounts that its place must have to count, by resource column. ``room`` is that place.
-    ``unbound`` are the pods with a place that are not bound yet, by uid, of ``seats`` in all. ``is_settled``: no
-    failure counts any more. ``failure`` counted, and is taken back once half of the workload is bound.
+    ``wanted`` are the amounts that they made room for, by resource column, ``bound`` those of bound pods, and ``used``
+    those of all with a place. ``unbound`` are the pods with a place that are not bound yet, by uid, with their amounts.
+    ``room`` is that place. ``is_settled``: no failure counts any more. ``failure`` counted, and is taken back once half
+    is bound.
     """
 
+    workload: str
     namespace: str
-    wanted: Mapping[int, int] = field(default_factory=dict)
+    wanted: Counter[int]
+    bound: Counter[int] = field(default_factory=Counter)
+    used: Counter[int] = field(default_factory=Counter)
+    unbound: dict[str, Amounts] = field(default_factory=dict)
     room: FreedRoom | None = None
-    unbound: set[str] = field(default_factory=set)
-    seats: int = 0
-    is_enough: bool = True
     is_settled: bool = False
     failure: tuple[NamespacePauses, Failure] | None = None
 
     @property
     def mostly_bound(self) -> bool:
-        """Whether at least half of a place that counts is bound."""
-        return self.is_enough and self.seats > 0 and 2 * len(self.unbound) <= self.seats
+        """Whether at least half of the amounts is bound."""
+        return all(2 * self.bound[column] >= amount for column, amount in self.wanted.items())
 
     @property
     def is_open(self) -> bool:
-        """Whether a failure would count: none did, and less than half of the place is bound."""
+        """Whether a failure would count: none did, and less than half is bound."""
         return not (self.is_settled or self.mostly_bound)
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether a failure counted, and further pods with a place may become half of the amounts."""
+        lacks = any(self.used[column] < amount for column, amount in self.wanted.items())
+        return lacks and self.is_settled and not self.mostly_bound
 
 
 class VainEvictions:
-    """The last evictions for each workload until it is bound, and namespaces that pause."""
+    """The evictions for each workload until its pods are bound, and namespaces that pause."""
 
     def __init__(self) -> None:
-        self.evictions: dict[str, _EvictionRecord] = {}
-        """By id of the workload. Read only."""
-        self._of_pod: dict[str, str] = {}
-        """The workload of each pod with a place that is not bound yet, by uid."""
+        self.waves: dict[str, list[_Wave]] = {}
+        """By id of the workload, the oldest first. Read only."""
+        self._of_pod: dict[str, _Wave] = {}
+        """The wave of each pod with a place that is not bound yet, by uid."""
         self._pauses = NamespacePauses()
         self._shared_pauses = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS)
         self._lost_rooms = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS, free=FREE_LOST_ROOMS)
@@ -90,96 +102,123 @@ class VainEvictions:
 
     # ------------------------------------------------------------ places
 
-    def placed(self, id_: str, room: FreedRoom, uids: Collection[str], now: float, *, evicted: bool) -> None:
-        """Record that pods of a workload have a place. ``evicted``: others were evicted for it since it had none."""
+    def placed(self, id_: str, room: FreedRoom, pods: Mapping[str, Amounts], now: float, *, evicted: bool) -> None:
+        """Record that pods of a workload have a place.
+
+        Args:
+            id_: of the workload.
+            room: the place.
+            pods: amounts by uid.
+            now: seconds.
+            evicted: whether others were evicted for them since they had none.
+        """
         if evicted:
-            self.deleted(id_, now)  # the evictions before these led to nothing
-            self.evictions[id_] = _EvictionRecord(room.namespace)
-        eviction = self.evictions.get(id_)
-        if eviction is None:
+            for uid in pods:
+                self.undone(uid, TakenBy.NOBODY, now)
+            self._forget_failed(id_)  # what was evicted before led to nothing
+            wave = _Wave(id_, room.namespace, room.total, room=room)
+            self.waves.setdefault(id_, []).append(wave)
+            for uid, amounts in pods.items():
+                self._join(wave, uid, amounts)
             return
-        total = room.total
-        eviction.is_enough = all(2 * total[column] >= amount for column, amount in eviction.wanted.items())
-        self._forget_pods(eviction)
-        eviction.room, eviction.unbound, eviction.seats = room, set(uids), len(uids)
-        self._of_pod.update(dict.fromkeys(uids, id_))
+        failed = [wave for wave in self.waves.get(id_, ()) if wave.lacks_pods]
+        for uid, amounts in pods.items():
+            while failed and not failed[-1].lacks_pods:
+                failed.pop()
+            if failed and uid not in self._of_pod:
+                self._join(failed[-1], uid, amounts)
 
-    def room(self, id_: str) -> FreedRoom | None:
-        """Return the place of a workload for which pods were evicted, unless a failure counted or half is bound."""
-        eviction = self.evictions.get(id_)
-        return eviction.room if eviction is not None and eviction.is_open else None
+    def room_of_pod(self, uid: str) -> FreedRoom | None:
+        """Return the place of a pod, and others, for which pods were evicted; None if a failure would not count."""
+        wave = self._of_pod.get(uid)
+        return wave.room if wave is not None and wave.is_open else None
 
-    def bound(self, id_: str, uid: str) -> None:
-        """Record that a pod of a workload is bound."""
-        eviction = self.evictions.get(id_)
-        if eviction is None or uid not in eviction.unbound:
+    def has_room(self, id_: str) -> bool:
+        """Return whether a workload has a place for which pods were evicted, and a failure would count."""
+        return any(wave.is_open for wave in self.waves.get(id_, ()))
+
+    def bound(self, uid: str) -> None:
+        """Record that a pod is bound."""
+        wave = self._of_pod.pop(uid, None)
+        if wave is None:
             return
-        eviction.unbound.discard(uid)
-        self._of_pod.pop(uid, None)
-        if eviction.mostly_bound and eviction.failure is not None:
-            pauses, failure = eviction.failure
-            pauses.forgive(failure)
-            self.forgiven[eviction.namespace] = None
-            eviction.failure = None
-        if not eviction.unbound:
-            del self.evictions[id_]
+        wave.bound.update(dict(wave.unbound.pop(uid)))
+        if wave.mostly_bound:
+            if wave.failure is not None:
+                pauses, failure = wave.failure
+                pauses.forgive(failure)
+                self.forgiven[wave.namespace] = None
+                wave.failure = None
+            if not wave.unbound:
+                self._remove(wave)
 
     # ------------------------------------------------------------ failures
 
-    def undone(self, id_: str, taken: TakenBy, now: float) -> None:
-        """Record that a workload, or some of its pods, lost the place, and whose pods are in the room."""
-        eviction = self.evictions.get(id_)
-        if eviction is None or not eviction.is_open:
+    def undone(self, uid: str, taken: TakenBy, now: float) -> None:
+        """Record that a pod lost its place, as it is gone for example, and whose pods are in the room."""
+        wave = self._of_pod.pop(uid, None)
+        if wave is None:
             return
-        self._fail(eviction, taken, now)
+        if wave.is_open:
+            self._fail(wave, taken, now)
+        wave.used.subtract(dict(wave.unbound.pop(uid)))
+        if wave.mostly_bound and not wave.unbound:
+            self._remove(wave)
 
-    def pod_deleted(self, uid: str, now: float) -> None:
-        """Record that a pod is gone: if it had a place and was not bound, its workload lost that place."""
-        if (id_ := self._of_pod.get(uid)) is not None:
-            self.undone(id_, TakenBy.NOBODY, now)
-
-    def refused(self, id_: str, now: float) -> bool:
-        """Record that the API server refused to bind a pod of a workload with a place.
+    def refused(self, uid: str, now: float) -> bool:
+        """Record that the API server refused to bind a pod with a place.
 
         Return whether it is the first failure after these evictions.
         """
-        eviction = self.evictions.get(id_)
-        if eviction is None or not eviction.is_open:
+        wave = self._of_pod.get(uid)
+        if wave is None or not wave.is_open:
             return False
-        self._fail(eviction, TakenBy.NOBODY, now)
+        self._fail(wave, TakenBy.NOBODY, now)
         return True
 
-    def lose_room(self, id_: str, room: FreedRoom, taken: TakenBy, now: float) -> None:
+    def lose_room(self, id_: str, namespace: str, wanted: Counter[int], taken: TakenBy, now: float) -> None:
         """Record that a workload has no place after evictions, or that a pod was deleted for which others were evicted.
 
-        That counts until half of it is bound, in a place of at least half the ``room``.
+        That counts until other pods of it are bound that use at least half of the amounts ``wanted``, by column.
         """
-        self.deleted(id_, now)
-        eviction = self.evictions[id_] = _EvictionRecord(room.namespace, room.total)
-        self._fail(eviction, taken, now)
+        self._forget_failed(id_)
+        wave = _Wave(id_, namespace, wanted)
+        self.waves.setdefault(id_, []).append(wave)
+        self._fail(wave, taken, now)
 
     def deleted(self, id_: str, now: float) -> None:
         """Record that a workload was deleted: in vain unless half of it is bound."""
-        eviction = self.evictions.pop(id_, None)
-        if eviction is None:
-            return
-        self._forget_pods(eviction)
-        if eviction.is_open:
-            self.in_vain(eviction.namespace, now)
+        for wave in self.waves.pop(id_, ()):
+            for uid in wave.unbound:
+                del self._of_pod[uid]
+            if wave.is_open:
+                self.in_vain(wave.namespace, now)
 
     def in_vain(self, namespace: str, now: float) -> None:
         """Record that a workload is gone for which pods were evicted."""
         self._pauses.failed(namespace, now)
 
-    def _fail(self, eviction: _EvictionRecord, taken: TakenBy, now: float) -> None:
+    def _fail(self, wave: _Wave, taken: TakenBy, now: float) -> None:
         pauses = self._pauses_by_taker[taken]
-        failure = pauses.failed(eviction.namespace, now)
-        eviction.failure = (pauses, failure) if failure is not None else None
-        eviction.is_settled, eviction.room = True, None
+        failure = pauses.failed(wave.namespace, now)
+        wave.failure = (pauses, failure) if failure is not None else None
+        wave.is_settled, wave.room = True, None
 
-    def _forget_pods(self, eviction: _EvictionRecord) -> None:
-        for uid in eviction.unbound:
-            self._of_pod.pop(uid, None)
+    def _join(self, wave: _Wave, uid: str, amounts: Amounts) -> None:
+        wave.unbound[uid] = amounts
+        wave.used.update(dict(amounts))
+        self._of_pod[uid] = wave
+
+    def _forget_failed(self, id_: str) -> None:
+        """Forget the waves of a workload of which no pod has a place: their failures are not taken back any more."""
+        for wave in [wave for wave in self.waves.get(id_, ()) if not wave.unbound]:
+            self._remove(wave)
+
+    def _remove(self, wave: _Wave) -> None:
+        waves = self.waves[wave.workload]
+        waves.remove(wave)
+        if not waves:
+            del self.waves[wave.workload]
 
     # ------------------------------------------------------------ pauses
 
@@ -197,7 +236,7 @@ class VainEvictions:
 
     def unbound(self, namespace: str) -> Iterable[str]:
         """Return the workloads of a namespace for which pods were evicted, until they are bound."""
-        return (id_ for id_, eviction in self.evictions.items() if eviction.namespace == namespace)
+        return (id_ for id_, waves in self.waves.items() if waves[0].namespace == namespace)
 
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""
