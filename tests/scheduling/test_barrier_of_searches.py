@@ -20,7 +20,7 @@ from topo_scheduler.scheduling.barrier import (
 )
 from topo_scheduler.scheduling.instructions import CountFailure, Preempt
 from topo_scheduler.scheduling.moving.machine import Moving
-from topo_scheduler.scheduling.preemption import machine, search_turns
+from topo_scheduler.scheduling.preemption import search_turns, victim_search
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES_BEFORE_TURNS
 from topo_scheduler.scheduling.reserving.choosing import Choosing
@@ -66,7 +66,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: Exception, cpu: str) -> None
             raise error
         return plan_preemption(planner, ask, *arguments)
 
-    monkeypatch.setattr(machine, "plan_preemption", strike)
+    monkeypatch.setattr(victim_search, "plan_preemption", strike)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -162,7 +162,7 @@ def costing(monkeypatch: pytest.MonkeyPatch, operations: int) -> None:
     def cost(*_: Any) -> None:
         charge(operations)
 
-    monkeypatch.setattr(machine, "plan_preemption", cost)
+    monkeypatch.setattr(victim_search, "plan_preemption", cost)
     monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.0)
 
 
@@ -186,7 +186,9 @@ def test_a_namespace_whose_searches_exceed_their_budget_gets_less(monkeypatch: p
     assert counted(d) == [("preemption", "operations")]
     budget = d.engine.barrier.budget
     assert budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
-    assert budget("evil", d.now, None, machine.SEARCH_OPERATIONS).operations == machine.SEARCH_OPERATIONS // 4
+    assert (
+        budget("evil", d.now, None, victim_search.SEARCH_OPERATIONS).operations == victim_search.SEARCH_OPERATIONS // 4
+    )
     assert budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
 
 
@@ -213,10 +215,10 @@ def heavy_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def plan(planner: Any, ask: Any, *arguments: Any) -> Any:
         asked = {amount for cls, _ in ask.groups for _, amount in cls.amounts}
-        charge(100_000 if 1000 in asked else 2 * machine.SEARCH_OPERATIONS)
+        charge(100_000 if 1000 in asked else 2 * victim_search.SEARCH_OPERATIONS)
         return plan_preemption(planner, ask, *arguments)
 
-    monkeypatch.setattr(machine, "plan_preemption", plan)
+    monkeypatch.setattr(victim_search, "plan_preemption", plan)
 
 
 def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_changes(

@@ -8,7 +8,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.instructions import Preempt
-from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption import victim_search
 
 NAMED = "{events: {nameOtherNamespaces: true}}"
 
@@ -107,7 +107,7 @@ def test_a_pod_that_shares_a_search_which_raised_learns_no_name_from_the_excepti
     d = Driver(fabric({"s1/l1": 1}), configured(spec))
     d.engine.budgets_known()
     d.run(make_pod("low", namespace="theirs", gpus=8))
-    monkeypatch.setattr(machine, "plan_preemption", strike)
+    monkeypatch.setattr(victim_search, "plan_preemption", strike)
     theirs, mine = make_pod("a", namespace="theirs", gpus=8, priority=10), make_pod("mine", gpus=8, priority=10)
     for pod in (theirs, mine):
         d.apply(pod)

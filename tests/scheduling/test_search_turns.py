@@ -7,7 +7,7 @@ from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.placing.model import class_views
-from topo_scheduler.scheduling.preemption import machine, search_turns, vain_searches
+from topo_scheduler.scheduling.preemption import search_turns, vain_searches, victim_search
 from topo_scheduler.scheduling.preemption.namespace_pauses import FIRST_PAUSE_SECONDS
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.queueing.queue_keys import order_of
@@ -60,7 +60,7 @@ def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.Monke
         searches += 1
         return look(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(machine, "plan_preemption", counted)
+    monkeypatch.setattr(victim_search, "plan_preemption", counted)
     for number in range(100):
         run_pod(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(1)

@@ -44,8 +44,9 @@ from topo_scheduler.scheduling.placing.levels import next_relaxation
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy
-from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
+from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.nominations import Nominations
+from topo_scheduler.scheduling.preemption.victim_search import SEARCH_OPERATIONS
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import has_begun, is_partially_bound, lacking, least_of, order_of

@@ -5,19 +5,14 @@ A workload with a plan holds a *claim*: its pods are nominated and its victims a
 ended, the scheduler does nothing more for it. `claims` describes how claims end.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
-import numpy as np
-
 from topo_scheduler.api.config import PreemptionSpec
 from topo_scheduler.api.objects import DisruptionBudget, Pod
-from topo_scheduler.api.text import counted, few_for
+from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import FORGIVEN_SECONDS, Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
-from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
     Instruction,
@@ -25,48 +20,32 @@ from topo_scheduler.scheduling.instructions import (
     Nominate,
     reference,
 )
-from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
-from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
 from topo_scheduler.scheduling.preemption.kept_away import kept_away
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
-from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
 from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
-from topo_scheduler.scheduling.preemption.search_turns import FIRST_RETRY_SECONDS, SearchTurns
+from topo_scheduler.scheduling.preemption.search_turns import SearchTurns
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.vain_evictions import (
     ONE_AT_A_TIME,
     PAUSED,
     VainEvictions,
 )
-from topo_scheduler.scheduling.preemption.vain_searches import VainSearch, VainSearches
-from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
+from topo_scheduler.scheduling.preemption.vain_searches import VainSearches
+from topo_scheduler.scheduling.preemption.victim_search import NOT_DEALLOCATED, SEARCH_OPERATIONS, VictimSearch
 from topo_scheduler.scheduling.reserving.replacements import Replacements
-from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
+from topo_scheduler.state.operation_budget import OperationBudget
 from topo_scheduler.state.pods.disruption_budgets import Budgets
-from topo_scheduler.state.pods.workloads import Member, MembersByClass, Workload, Workloads
-from topo_scheduler.state.topology.fabric import Layout
-from topo_scheduler.state.topology.topology_merge import crossed
+from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 
-MAX_RETRY_SECONDS: Final = 10.0
-"""Seconds at most until workloads that found no victims search again if something changed."""
-SEARCH_OPERATIONS: Final = 4_000_000
-"""Operations of one search for victims, in addition to those of the attempt."""
 NO_BUDGETS: Final = (
     "The scheduler evicts no pod to make room until it has the list of PodDisruptionBudgets; its log says what is wrong"
     " if that lasts."
-)
-NOT_DEALLOCATED: Final = (
-    "The devices of pods that have ended are still allocated to their resource claims. Until Kubernetes deallocates one"
-    " of them, no other pod is evicted for devices; check that kube-controller-manager runs its controller of resource"
-    " claims."
 )
 ONLY_SOME_DEALLOCATED: Final = (
     "The devices of pods that have ended are still allocated to their resource claims, although Kubernetes has"
@@ -119,6 +98,9 @@ class Preempting:
         self._claims = PreemptionClaims(world, workloads, self.nominations, self.vain_evictions)
         self._turns = SearchTurns()
         self._searches = VainSearches()
+        self._search = VictimSearch(
+            world, workloads, attempts, nominations, self.budgets, self._claims, self._turns, self._searches
+        )
         self.room_by_moves = RoomByMoves(world, workloads, self.vain_evictions)
         self._stirred: tuple[int, int] = (0, 0)
 
@@ -301,7 +283,7 @@ class Preempting:
         claim = self._claims.get(workload.id)
         if claim is None and self._claims.adopt(workload, members, now) is not None:
             budget = budget or OperationBudget(SEARCH_OPERATIONS)
-            out += self._keep_devices(workload, members, now, wall, shares, budget, failed)
+            out += self._search.keep_devices(workload, members, now, wall, shares, budget, failed)
             claim = self._claims.get(workload.id)
         # The predecessor may not have evicted all victims. Until others are chosen, the freed room is kept.
         keeps = claim is not None and claim.adopted and decision.room_helps and self._could(workload, members)
@@ -331,129 +313,11 @@ class Preempting:
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = self.vain_evictions.next_turn(workload.namespace, now)
             return out, f"{ONE_AT_A_TIME}."
-        groups, _, _ = self._attempts.groups(workload, members)
-        ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
-        layout = crossed(self._world.layout, ask.woven)
-        wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
         budget = budget or OperationBudget(SEARCH_OPERATIONS)
-        key = (workload.priority, *wanted, *ask.groups, *ask.running)
-        unlimited = self._searches.get(key)
-        if budget.operations < SEARCH_OPERATIONS:
-            # A search that ends because of a lowered budget says nothing about other namespaces: each has its own key.
-            key = (workload.namespace, key)
-        search = self._searches.share(workload.id, key)
-        stamp, reader = self._stamp(reserved, now), self._world.reader(workload.namespace)
-        for known in (search, unlimited):
-            if known is not None and known.stamp == stamp:
-                self._turns.leave(workload.id)
-                return out, known.sentence(reader)
-        if (at := self._turns.turn(workload.id, workload.namespace, self._own_due(workload.id), now)) > now:
-            self._turns.again[workload.id] = at
-            return out, search.sentence(reader)
-        self._turns.leave(workload.id)
-        exceeded = max(search.exceeded, unlimited.exceeded if unlimited is not None else 0)
-        if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
-            # It would end like the last search, and lower the budget of its namespace again.
-            self._turns.again[workload.id] = now + FORGIVEN_SECONDS
-            return out, search.sentence(reader) or (unlimited.sentence(reader) if unlimited is not None else "")
-        if (claim := self._claims.get(workload.id)) is not None:
-            out += self._claims.clear(claim)
-            self.count_for(workload)
-            stamp = self._stamp(reserved, now)
-        views = self._attempts.planner.views
-        usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
-        spared = self._claims.spared.namespaces(now)
-        candidates = self._candidates(workload, usable, spared, now, wall)
-        plan = None
-        try:
-            with limited(budget):
-                plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace)
-                if plan is None and spared:
-                    candidates = self._candidates(workload, usable, frozenset(), now, wall)
-                    plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace)
-            search.exceeded = 0
-        except PluginError:
-            raise
-        except Exception as error:
-            # Room that comes free still helps the workload: it is unschedulable, and only this search pauses.
-            failed(error)
-            self._fail(search, workload, error, budget, stamp, now)
-            self._turns.rest_after(workload.namespace, len(candidates.pods), now)
-            name = f"workload {workload.namespace}/{workload.name}"
-            failure = failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
-            return out + failure, search.reason
-        if plan is None:
-            search.times += 1
-            search.until = now + doubled(FIRST_RETRY_SECONDS, search.times, MAX_RETRY_SECONDS)
-            self._turns.rest_after(workload.namespace, len(candidates.pods), now)
-            search.stamp, search.reader = stamp, reader
-            search.reason, search.reason_elsewhere = _shielded(candidates, reader)
-            if self._spares_devices(groups):
-                search.reason = search.reason_elsewhere = NOT_DEALLOCATED
-            return out, search.sentence(reader)
-        search.times = 0
-        claimed, displaced = self._claims.make(workload, groups, plan, now)
-        self._turns.search_at_once(displaced)
-        return out + claimed, ""
-
-    def _keep_devices(
-        self,
-        workload: Workload,
-        members: Sequence[Member],
-        now: float,
-        wall: float,
-        shares: Callable[[], Sequence[ReservationShare]],
-        budget: OperationBudget,
-        failed: Callable[[Exception], None],
-    ) -> list[Instruction]:
-        """Choose devices for nominated pods of an adopted claim, as the status of a pod does not say which they are.
-
-        Otherwise pods of lower priority take those that come free first. Arguments are as for `consider`.
-        """
-        if not any(member.cls.claims for member in members):
-            return []
-        groups, _, _ = self._attempts.groups(workload, members)
-        ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
-        layout = crossed(self._world.layout, ask.woven)
-        try:
-            with limited(budget):
-                candidates = self._candidates(workload, None, frozenset(), now, wall)
-                plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace, evicting=False)
-        except PluginError:
-            raise
-        except Exception as error:
-            failed(error)
-            name = f"workload {workload.namespace}/{workload.name}"
-            return failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
-        if plan is None:
-            return []
-        claimed, displaced = self._claims.make(workload, groups, plan, now, adopted=True)
-        self._turns.search_at_once(displaced)
-        return claimed
-
-    def _fail(
-        self,
-        search: VainSearch,
-        workload: Workload,
-        error: Exception,
-        budget: OperationBudget,
-        stamp: Hashable,
-        now: float,
-    ) -> None:
-        """Note that a search raised, and when it may be repeated.
-
-        With a lowered budget the next one may find victims though nothing has changed, once the budget is larger.
-        """
-        search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
-        lowered = 0 < search.exceeded < SEARCH_OPERATIONS
-        search.times += not lowered
-        pause = FORGIVEN_SECONDS if lowered else pause_of(search.times)
-        search.until, search.stamp = now + pause, None if lowered else stamp
-        if lowered:
-            self._turns.again[workload.id] = search.until
-        search.reader = self._world.reader(workload.namespace)
-        search.reason = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
-        search.reason_elsewhere = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
+        searched, reason = self._search.search(
+            workload, members, now, wall, reserved, shares, budget, failed, self.count_for
+        )
+        return out + searched, reason
 
     @property
     def lowest(self) -> int | None:
@@ -492,7 +356,7 @@ class Preempting:
             return
         claim = self._claims.get(workload.id)
         if claim is None or not self._claims.is_waiting(claim):
-            self._turns.again[workload.id] = max(self._own_due(workload.id), now)
+            self._turns.again[workload.id] = max(self._search.own_due(workload.id), now)
 
     def stirred(self, now: float) -> bool:
         """Return whether the result of a search may have changed since the last call.
@@ -704,100 +568,11 @@ class Preempting:
         self._wanted = self._wanted or not self.ready
         return self.ready
 
-    def _own_due(self, id_: str) -> float:
-        """Return when a workload by itself may search for victims next."""
-        search = self._searches.of(id_)
-        return max(self._claims.patient_until(id_), search.until if search else 0.0)
-
     def drop_caches(self) -> None:
         """Forget searches that no workload shares any more."""
         self._searches.forget_unused()
-
-    def _stamp(self, reserved: Hashable, now: float) -> Hashable:
-        ledger = self._world.ledger
-        return (
-            self._world.improvements,
-            ledger.occupied,
-            self.budgets.changes,
-            self.nominations.stamp,
-            reserved,
-            self._claims.spared.stamp(now),
-            self._claims.deallocation_stands_still,
-            self._world.around.position,
-        )
-
-    def _plan(
-        self,
-        ask: PlacementQuery,
-        layout: Layout,
-        candidates: Candidates,
-        now: float,
-        shares: Callable[[], Sequence[ReservationShare]],
-        groups: MembersByClass,
-        namespace: str,
-        evicting: bool = True,
-    ) -> PreemptionPlan | None:
-        """Return a plan, or only one that evicts no pod."""
-        of_classes = groups if any(cls.claims for cls, _ in groups) else ()
-        if not candidates.pods and not candidates.leaving and not of_classes:
-            return None
-        if not of_classes:
-            return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares(), groups)
-
-        def permits(devices: ChosenDevices, placement: Placement) -> bool:
-            return self._attempts.lack_of_devices(namespace, groups, placement, devices) is None
-
-        planner, stuck = self._attempts.planner, self._claims.stuck
-        if not evicting or self._spares_devices(groups):
-            return plan_waiting(planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits)
-        return plan_preemption(planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits)
-
-    def _spares_devices(self, groups: MembersByClass) -> bool:
-        """Return whether no pod is evicted for devices, as Kubernetes would not deallocate them."""
-        return self._claims.deallocation_stands_still and any(cls.claims for cls, _ in groups)
-
-    def _candidates(
-        self, workload: Workload, usable: Bool | None, closed: frozenset[str], now: float, wall: float
-    ) -> Candidates:
-        ledger = self._world.ledger
-        spent: Counter[str] = Counter()
-        going = self._claims.final(workload.priority)
-        for uid in going:
-            entry = ledger.get(uid)
-            if entry is not None and entry.profile is not None and not (entry.occupant and entry.occupant.terminating):
-                spent.update(guard.key for guard in self.budgets.guarding(entry.profile))
-
-        def spared(uid: str) -> bool:
-            return uid in workload.members or self._claims.spared.has(uid, now)
-
-        return candidates_below(
-            workload.priority,
-            self._world,
-            self._workloads,
-            self.budgets,
-            spent,
-            spared,
-            set(going),
-            wall,
-            usable,
-            closed,
-            waiting=True,
-        )
 
 
 def _pods_text(names: Sequence[str], reader: str) -> str:
     own = not reader or any(name.startswith(f"{reader}/") for name in names)
     return f"Pod {few_for(names, reader, 'pod', 1)}" if own else f"{few_for(names, reader, 'pod', 1)}".capitalize()
-
-
-def _shielded(candidates: Candidates, reader: str) -> tuple[str, str]:
-    """Return, as one sentence, which budgets protect pods of lower priority; and the same without names."""
-    if not candidates.shielded:
-        return "", ""
-    own = not reader or any(name.startswith(f"{reader}/") for name in candidates.shielded)
-    budgets = few_for(sorted(candidates.shielded), reader, "PodDisruptionBudget", 2)
-    budgets = f"PodDisruptionBudget {budgets}" if own else budgets
-    count = len(candidates.shielded)
-    nameless = f"{count} PodDisruptionBudgets" if count > 1 else "a PodDisruptionBudget"
-    start = f"{counted(candidates.shielded_pods, 'pod')} of lower priority may not be evicted now"
-    return f"{start}: {budgets}.", f"{start}: {nameless}."
