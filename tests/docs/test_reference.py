@@ -102,7 +102,7 @@ def _texts() -> frozenset[str]:
 
 NO_REASONS_OF_TROUBLE: Final = {
     *("Reserved", "Evicted", "Placed"),  # types of conditions
-    *("Planned", "SeatsHeld", "Gone", "Bound"),  # the Migration goes on as it should
+    *("Planned", "NodesReserved", "Gone", "Bound"),  # the Migration goes on as it should
     *("Migration", "Migrating", "Normal", "Warning", "Accept", "RelocationRequest"),
     *("CrashLoopBackOff", "Failed", "Running", "Ready", "True", "False", "Unknown"),  # of pods and nodes
     *("MigrationFailed", "StatusNotWritten"),  # events only

@@ -18,7 +18,7 @@ def name_pod(world: World, uid: str, *, reason: str, makes_room_for: str = "", n
         reason=reason,
         scheduler_name="not-running",
         makes_room_for=makes_room_for,
-        give_way=bool(makes_room_for),
+        leave_spares=bool(makes_room_for),
         pods=[MigrationPod("own", ""), MigrationPod(uid, uid)],
     )
     created = world._create(namespace, "theirs", spec)

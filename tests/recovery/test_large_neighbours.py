@@ -33,7 +33,7 @@ class _Reader(PodReader):
         if pod.uid in LARGE_PODS:
             raise TooLarge("it has more than 4,194,304 bytes as JSON")
         if pod.uid in self.world.pods:
-            self.world.d.engine.pods_told(copies([self.world.pods[pod.uid]]), self.world.now)
+            self.world.d.engine.pods_reported(copies([self.world.pods[pod.uid]]), self.world.now)
 
 
 class _WorldWithReader(World):

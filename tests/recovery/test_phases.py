@@ -84,7 +84,7 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     run_gang(world, "g", 3)
     for name, pod, other in (("a", "g-0", "a"), ("b", "g-1", "c"), ("c", "g-2", "b")):
-        world.request(name, pod, makesRoomFor=f"default/{other}", giveWay=gives)
+        world.request(name, pod, makesRoomFor=f"default/{other}", leaveSpares=gives)
     world.run(120, step=5.0)
     assert world.phases() == [Phase.FAILED] * 3
     assert {condition.reason for m in world.migrations.values() for condition in m.status.conditions} == {"Circular"}
@@ -104,7 +104,7 @@ def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> Non
     assert target not in where.values()
     world.put(pod, target, 0, bare=pod == "bare")
     world.run(1)
-    wanted = MigrationSpec(makes_room_for="default/waits", give_way=True, pods=[MigrationPod(pod, pod)])
+    wanted = MigrationSpec(makes_room_for="default/waits", leave_spares=True, pods=[MigrationPod(pod, pod)])
     created = world._create("default", "gives", wanted)
     assert created is not None
     world.recovery.migration_seen(created, world.now)
@@ -269,12 +269,12 @@ def test_a_planned_migration_off_a_dead_node_waits_while_most_nodes_look_dead() 
     before = run_gang(world, "g", 4)
     world.fail(before["g-0"])
     world.run(12)
-    assert world.phases() == [Phase.PLANNED] and world.condition("Reserved")[1] != "HeldBack"
+    assert world.phases() == [Phase.PLANNED] and world.condition("Reserved")[1] != "MostNodesNotReady"
     world.fail(before["g-1"], before["g-2"])
     world.run(12)
     assert {migration.phase for migration in world.migrations.values()} == {Phase.PLANNED}
     _, reason, message = world.condition("Reserved")
-    assert reason == "HeldBack" and "3 of 4 nodes are not ready" in message
+    assert reason == "MostNodesNotReady" and "3 of 4 nodes are not ready" in message
 
 
 def test_further_nodes_that_fail_while_most_look_dead_cause_no_writes() -> None:
@@ -286,7 +286,7 @@ def test_further_nodes_that_fail_while_most_look_dead_cause_no_writes() -> None:
     assert world.phases() and set(world.phases()) == {Phase.PLANNED}
     world.fail(*before[2:5])
     world.run(12)
-    assert world.condition("Reserved")[1] == "HeldBack"
+    assert world.condition("Reserved")[1] == "MostNodesNotReady"
     world.emitted.clear()
     revision = world.revision
     for node in before[5:]:

@@ -58,7 +58,7 @@ class Machine:
     def holds_resources(self, uid: str) -> bool:
         return uid not in self.ended
 
-    def pods_told(self, pods: Sequence[Pod], at: float) -> None:
+    def pods_reported(self, pods: Sequence[Pod], at: float) -> None:
         self.pods_read += [pod.metadata.name for pod in pods]
 
 

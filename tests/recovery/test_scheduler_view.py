@@ -61,7 +61,7 @@ def test_the_view_assigns_nothing_once_it_is_made() -> None:
 
 def test_all_that_recovery_changes_is_an_input_of_the_engine_and_recorded() -> None:
     calls = {name for name in vars(SchedulerControl) if not name.startswith("_")}
-    assert calls == {"seats_kept", "seat_taken", "spares_avoid", "pods_told", "moved_for", "search_wanted"}
+    assert calls == {"seats_kept", "seat_taken", "spares_avoid", "pods_reported", "moved_for", "search_wanted"}
     assert calls <= SIGNATURES.keys()
     for name in calls:
         ours, theirs = (inspect.signature(getattr(owner, name)) for owner in (SchedulerControl, Engine))

@@ -222,7 +222,7 @@ class World:
                 self.recovery.migrations.unread(pod, "503 Service Unavailable", self.now)
             return
         present = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
-        self.d.engine.pods_told(copies(present), self.now)
+        self.d.engine.pods_reported(copies(present), self.now)
         self.recovery.learned([pod.uid for pod in pods])
 
     # ------------------------------------------------------------ the API server

@@ -40,7 +40,7 @@ def test_the_request_of_a_bound_pod_is_forgotten_and_read_again(d: Driver) -> No
     assert read.count(False) == 3, "the budget holds one of them"
     forgotten = pods[read.index(False)]
     before = d.engine.world.ledger.get(forgotten.metadata.uid)
-    d.engine.pods_told([forgotten], d.now)
+    d.engine.pods_reported([forgotten], d.now)
     assert member(d, forgotten).cls.preferences is not None
     assert member(d, forgotten).decided
     assert d.engine.world.ledger.get(forgotten.metadata.uid) == before

@@ -48,7 +48,7 @@ def test_a_node_that_comes_back_is_charged_with_the_pods_it_runs() -> None:
     assert d.run(make_pod("q", gpus=8)) == {}
 
 
-def test_pods_told_before_their_node() -> None:
+def test_pods_reported_before_their_node() -> None:
     d = Driver()
     d.apply(make_pod("p", gpus=8, node="s1-l1-1"))
     d.nodes(*fabric({"s1/l1": 1}))

@@ -135,8 +135,8 @@ class MigrationSpec(Base):
 
     ``scheduler_name`` is the scheduler that the Migration is for; empty for the one whose name the pods carry.
     ``avoid`` has nodes and domains to which none of the pods may go, in addition to the nodes that they leave.
-    ``makes_room_for`` is namespace and name of the Migration that waits for this one. ``give_way``: pods leave spare
-    nodes that were lent to them, for that Migration, and no places are held for them.
+    ``makes_room_for`` is namespace and name of the Migration that waits for this one. ``leave_spares``: pods leave
+    spare nodes that were lent to them, for that Migration, and no places are held for them.
     """
 
     cause: str = ""
@@ -144,7 +144,7 @@ class MigrationSpec(Base):
     since: str = ""
     scheduler_name: str = ""
     makes_room_for: str = ""
-    give_way: bool = False
+    leave_spares: bool = False
     avoid: list[str] = []  # noqa: RUF012
     pods: list[MigrationPod] = []  # noqa: RUF012 - msgspec copies defaults
 
@@ -292,7 +292,7 @@ class Migration(Base):
     @property
     def returns_nodes(self) -> bool:
         """Whether pods leave spare nodes that were lent to them, for another Migration."""
-        return self.spec.give_way and bool(self.spec.makes_room_for)
+        return self.spec.leave_spares and bool(self.spec.makes_room_for)
 
     @property
     def yields(self) -> bool:

@@ -206,8 +206,8 @@ class ObservedEngine(Engine):
     def pod_deleted(self, uid: str, now: float) -> None:
         self._observe(super().pod_deleted, uid, now)
 
-    def pods_told(self, pods: Collection[Pod], now: float) -> None:
-        self._observe(super().pods_told, list(pods), now)
+    def pods_reported(self, pods: Collection[Pod], now: float) -> None:
+        self._observe(super().pods_reported, list(pods), now)
 
     def defer_gpu_tables(self) -> None:
         self._observe(super().defer_gpu_tables)

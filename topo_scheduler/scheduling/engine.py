@@ -319,7 +319,7 @@ class Engine:
             self._unread_nominations.drop(uid)
             self.preempting.pod_deleted(uid, now)
 
-    def pods_told(self, pods: Collection[Pod], now: float) -> None:
+    def pods_reported(self, pods: Collection[Pod], now: float) -> None:
         """Read pods that were found bound, so that plans can include them. See `Arrivals.learn`."""
         for pod in pods:
             self.arrivals.learn(pod, now)

@@ -40,7 +40,7 @@ class SchedulerControl(Protocol):
     def spares_avoid(self, nodes: Sequence[str]) -> None:
         """Keep none of these nodes as spares."""
 
-    def pods_told(self, pods: Collection[Pod], now: float) -> None:
+    def pods_reported(self, pods: Collection[Pod], now: float) -> None:
         """Read pods that were found bound, so that plans can include them."""
 
     def moved_for(self, pods: Sequence[str], workload: str, namespace: str, until: float, now: float) -> None:

@@ -183,4 +183,4 @@ class PodReader:
             await self.owners.complete(identity)
             pod_object = await read_pod(self.client, pod.namespace, pod.name, pod.uid, slot)
         if pod_object is not None:
-            self.control.pods_told([pod_object], self.clock())
+            self.control.pods_reported([pod_object], self.clock())

@@ -248,7 +248,7 @@ class MigrationContext:
         if spec.dry_run:
             reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
         elif self.detection.held and (cause.dead or cause.by_choice):
-            reason, text = "HeldBack", self.detection.held
+            reason, text = "MostNodesNotReady", self.detection.held
         elif by_choice and not text:
             text = self.moved.lacking(
                 len(moving_pods), migration.metadata.namespace, spec.limits, wall, own=migration.key

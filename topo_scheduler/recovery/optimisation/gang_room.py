@@ -120,7 +120,7 @@ class GangRoom:
         context.begin(migration, len(leaving_pods), now)
         leaving = pod_names(context.view, leaving_pods, migration.metadata.namespace)
         text = f"room for {counted(len(moves), 'pod')} is reserved, which {leaving} leave first"
-        held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
+        held = ConditionUpdate("Reserved", status=True, reason="NodesReserved", message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held, others=others)
 
     def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:

@@ -229,7 +229,7 @@ class Planning:
         elif devices := self._devices(migration, moving_pods, targets, now):
             moves = [msgspec.structs.replace(move, devices=devices.get(move.uid, [])) for move in moves]
         self.context.keep(migration, moves)
-        held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
+        held = ConditionUpdate("Reserved", status=True, reason="NodesReserved", message=text)
         self.context.begin(migration, len(moves), now)
         self.context.write(tracked, now, Phase.RESERVING, moves, held)
 

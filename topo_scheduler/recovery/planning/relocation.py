@@ -276,7 +276,7 @@ def helpers_of(
         spec = MigrationSpec(
             cause=f"leaves a spare node to {beneficiary}" if lent else f"makes room for {beneficiary}",
             makes_room_for=migration.key,
-            give_way=lent,
+            leave_spares=lent,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
         )
         create = CreateMigration(namespace, context.finished.fresh_name(namespace, name_for(pods)), spec)

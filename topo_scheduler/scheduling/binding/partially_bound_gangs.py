@@ -321,7 +321,7 @@ def _stays(member: Member) -> bool:
 
 
 def _seat(gang: str, uid: str) -> str:
-    return f"half-bound:{gang}:{uid}"
+    return f"partially-bound:{gang}:{uid}"
 
 
 def _spread(members: list[Member], count: int) -> Iterable[Member]:
