@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from . import ApiError, ControlPlane, ControlPlaneUnavailable, build, client
+from . import ApiError, ControlPlane, ControlPlaneUnavailable, binaries, build, client
 from .binaries import HERE, PROGRAMS, kubernetes_version
 from .process import Process, wait_until
 
@@ -45,6 +46,28 @@ def eventually(what: str, look: Callable[[], T | None], seconds: float = 20) -> 
             pytest.fail(f"not within {seconds} s: {what}")
         time.sleep(0.05)
     return seen
+
+
+@pytest.fixture
+def modules_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The Go modules in a folder of their own, which names builds in place of the real one."""
+    for module in PROGRAMS:
+        shutil.copytree(HERE / module, tmp_path / module)
+    monkeypatch.setattr(binaries, "HERE", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("file", ["go/go.sum", "go/go.mod", "go-kwok/go.sum", "go/cmd/new.go"])
+def test_a_build_is_kept_until_a_version_or_a_source_changes(modules_copied: Path, file: str) -> None:
+    go = modules_copied / "fake-go"
+    go.write_text("#!/bin/sh\necho go1.26 linux amd64\n", encoding="utf-8")
+    go.chmod(0o755)
+    before = binaries._cache_directory(str(go), ("go", "go-kwok"))
+    assert binaries._cache_directory(str(go), ("go", "go-kwok")) == before
+    changed = modules_copied / file
+    changed.parent.mkdir(parents=True, exist_ok=True)
+    changed.write_text((changed.read_text(encoding="utf-8") if changed.exists() else "") + "\n", encoding="utf-8")
+    assert binaries._cache_directory(str(go), ("go", "go-kwok")) != before
 
 
 def node(name: str) -> Json:

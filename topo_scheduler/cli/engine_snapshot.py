@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.config import Configuration, PreemptionSpec
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.snapshot import Listed
 from topo_scheduler.kube.connection.client import Client
@@ -113,7 +113,7 @@ async def _list_budgets(client: Client, engine: Engine, listed: Listed) -> None:
             f"{BUDGETS.described} may not be listed: the answer does not say whether the scheduler would evict or move"
             " pods to make room"
         )
-        engine.preempting.enabled = False
+        engine.preempting.configure(PreemptionSpec(enabled=False))
         return
     listed.problems.extend(problems)
     engine.budgets_applied(budgets)
