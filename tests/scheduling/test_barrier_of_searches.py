@@ -4,6 +4,7 @@ What they cost counts for whose turn it is, and a namespace whose searches excee
 """
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from topo_scheduler.scheduling.preemption import search_turns, victim_search
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES_BEFORE_TURNS
 from topo_scheduler.scheduling.reserving.choosing import Choosing
-from topo_scheduler.state.operation_budget import OverBudgetError, charge
+from topo_scheduler.state.operation_budget import CLOCK_EVERY_OPERATIONS, OverBudgetError, charge
 
 pytestmark = pytest.mark.unrecorded
 
@@ -208,6 +209,56 @@ def test_a_namespace_whose_attempts_exceed_their_budget_gets_less(monkeypatch: p
     assert counted(d) == [("decision", "operations")]
     assert d.engine.barrier.budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
     assert d.engine.barrier.budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
+
+
+def slowly(*_: Any) -> None:
+    """Charge less than any budget, while the clock reads 3 s later each time."""
+    for _ in range(6):
+        charge(CLOCK_EVERY_OPERATIONS)
+
+
+def racing(d: Driver) -> Driver:
+    ticks = count()
+    d.clock = lambda: 3.0 * next(ticks)
+    return d
+
+
+def test_a_search_for_victims_that_takes_too_long_pauses_and_others_have_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    d = racing(full())
+
+    def plan(planner: Any, ask: Any, *arguments: Any) -> Any:
+        if "1007" in {str(amount) for cls, _ in ask.groups for _, amount in cls.amounts}:
+            slowly()
+        return plan_preemption(planner, ask, *arguments)
+
+    monkeypatch.setattr(victim_search, "plan_preemption", plan)
+    evil, good = urgent("evil", "evil", 7), urgent("good", "victim", created=1)
+    d.apply(evil, good)
+    for _ in range(3):
+        d.step()
+    assert counted(d) == [("preemption", "time")]
+    assert "the search for a placement with preemption was stopped, it takes more than 5 s" in d.told(evil)[-1]
+    assert set(d.nominated()) == {"good"}
+
+
+def test_an_attempt_that_takes_too_long_ends_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = racing(Driver(fabric({"s1/l1": 2})))
+    decide = d.engine.attempts.decide
+
+    def lasting(workload: Any, *arguments: Any) -> Any:
+        if workload.namespace == "evil":
+            slowly()
+        return decide(workload, *arguments)
+
+    monkeypatch.setattr(d.engine.attempts, "decide", lasting)
+    evil, good = make_pod("evil", namespace="evil", gpus=8), make_pod("good", namespace="victim", gpus=8)
+    d.apply(evil, good)
+    d.settle(3)
+    assert counted(d) == [("decision", "time")]
+    assert "the search for a placement was stopped, it takes more than 5 s" in d.told(evil)[-1]
+    assert d.where(evil, good).keys() == {"good"}
 
 
 def heavy_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

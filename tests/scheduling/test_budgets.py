@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers import make_node, make_pod
@@ -21,6 +22,9 @@ from topo_scheduler.api.selectors import (
 from topo_scheduler.scheduling import barrier as limits
 from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, MIN_OPERATIONS, Barrier
 from topo_scheduler.scheduling.instructions import CountFailure
+from topo_scheduler.scheduling.placing.model.placement_query import NO_LIMITS
+from topo_scheduler.scheduling.preemption.regions import Region
+from topo_scheduler.scheduling.preemption.spreading import spread_cheapest
 from topo_scheduler.state.operation_budget import (
     ROWS_PER_OPERATION,
     OperationBudget,
@@ -143,6 +147,18 @@ def test_allocations_are_refused_before_they_are_made() -> None:
     assert raised.value.limit == "memory"
     budget.allocate(1 << 16)
     assert budget.spent == 64
+
+
+@pytest.mark.parametrize(("leaves", "nodes"), [(1, 5000), (200, 1)])
+def test_tables_of_victims_are_refused_before_they_are_made(leaves: int, nodes: int) -> None:
+    """Costs of each number of 4,000 members on each node, or in each leaf, take 150 MiB or more."""
+    members = 4000
+    rows = leaves * nodes
+    region = Region(np.arange(rows), np.arange(0, rows + 1, nodes), leaves)
+    table = [[0] for _ in range(rows)]
+    with pytest.raises(OverBudgetError, match="MiB at once") as raised, limited(OperationBudget(100_000)):
+        spread_cheapest(region, table, members, NO_LIMITS, 1)
+    assert raised.value.limit == "memory"
 
 
 def test_passes_over_arrays_cost_what_they_are_long() -> None:

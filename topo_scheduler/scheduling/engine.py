@@ -853,16 +853,22 @@ class Engine:
             self._out += self._unschedulable.tell(workload, pending, f"{decision.message} {waits}")
         else:
             with self.world.nothing_kept():
-                self._out += self._make_room(workload, pending, decision, kept, now)
+                self._out += self._make_room(workload, pending, decision, kept, now, clock)
         return False
 
     def _make_room(
-        self, workload: Workload, pending: list[Member], decision: Decision, kept: KeptRoom, now: float
+        self,
+        workload: Workload,
+        pending: list[Member],
+        decision: Decision,
+        kept: KeptRoom,
+        now: float,
+        clock: Callable[[], float],
     ) -> list[Instruction]:
         """Search for ways to make room for an unschedulable workload, and report why it has none."""
         least = pending[: least_of(workload)]
         self._phase = Activity.PREEMPTION
-        budget = self.barrier.budget(workload.namespace, now, None, SEARCH_OPERATIONS)
+        budget = self.barrier.budget(workload.namespace, now, clock, SEARCH_OPERATIONS)
         try:
             shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
             failed = partial(self.barrier.exceeded, workload.namespace, now=now)
