@@ -175,22 +175,32 @@ def pod_gpus(pod: Pod) -> int:
     return int(pod.spec.containers[0].resources.limits["nvidia.com/gpu"])
 
 
-@given(free=st.integers(0, 8), own=st.integers(1, 8), others=st.lists(st.integers(1, 8), max_size=3))
-def test_a_workload_sees_as_much_room_as_was_planned_for_it_and_no_more(free: int, own: int, others: list[int]) -> None:
+@given(
+    free=st.integers(0, 8),
+    leaving=st.integers(0, 8),
+    own=st.integers(1, 8),
+    others=st.lists(st.integers(1, 8), max_size=3),
+)
+def test_a_workload_sees_as_much_room_as_was_planned_for_it_and_no_more(
+    free: int, leaving: int, own: int, others: list[int]
+) -> None:
+    """What counts twice is reduced: of what others are promised, what the pods still hold that leave for them."""
     d = fabric_driver({"s1/l1": 1})
-    if free < 8:
-        run_pod(d, "rest", NODE, gpus=8 - free, priority=20)
+    leaving = min(leaving, 8 - free)
+    victims = [run_pod(d, "leaves", NODE, gpus=leaving).metadata.uid] if leaving else []
+    if free + leaving < 8:
+        run_pod(d, "rest", NODE, gpus=8 - free - leaving, priority=20)
     d.step(1)
     nominations, nodes = d.engine.preempting.nominations, d.engine.world.nodes
     row, before = nodes.row_of[NODE], nodes.requested.copy()
     for uid, gpus in (("own", own), *((f"other-{number}", gpus) for number, gpus in enumerate(others))):
         nominations.put(Nomination(uid, NODE, 10, ((GPU, gpus),), None, "default", planned=True))
-    nominations.count_for({"own": None}, 10, "workload", is_free=True)
-    seen = int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU])
-    assert seen == max(free - sum(others), min(own, free) if others else free)
+    nominations.count_for({"own": None}, 10, "workload", None, lambda _: ("other", victims))
+    seen, charged = int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]), free - sum(others)
+    assert seen == charged + min(max(0, own - charged), sum(others), leaving)
     nominations.count_for({"own": None}, 10, "workload")
-    assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == free - sum(others)
-    nominations.count_for({"own": None}, 10, "workload", is_free=True)
+    assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == charged
+    nominations.count_for({"own": None}, 10, "workload", None, lambda _: ("other", victims))
     nominations.remove_charges()
     assert (nodes.requested == before).all()
 
@@ -200,9 +210,10 @@ def test_nominations_that_this_process_did_not_plan_are_charged_in_full() -> Non
     d = fabric_driver({"s1/l1": 1})
     nominations, nodes = d.engine.preempting.nominations, d.engine.world.nodes
     row = nodes.row_of[NODE]
+    victim = run_pod(d, "leaves", NODE, gpus=4).metadata.uid
     for planned in ("own", "other"):
         for uid in ("own", "other"):
             nominations.put(Nomination(uid, NODE, 10, ((GPU, 8),), None, "default", planned=uid == planned))
-        nominations.count_for({"own": None}, 10, "workload", is_free=True)
-        assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == 0
+        nominations.count_for({"own": None}, 10, "workload", None, lambda _: ("other", [victim]))
+        assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == -4
         nominations.remove_charges()

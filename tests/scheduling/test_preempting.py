@@ -570,7 +570,8 @@ def test_a_pod_of_a_daemonset_is_never_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("api_version", "kind"), [("example.com/v1", "DaemonSet"), ("example.com/v1", "Node"), ("v1", "Node")]
+    ("api_version", "kind"),
+    [("apps/v9", "DaemonSet"), ("example.com/v1", "DaemonSet"), ("example.com/v1", "Node"), ("v1", "Node")],
 )
 def test_a_pod_whose_owner_only_has_the_kind_of_a_daemonset_or_node_is_preempted(api_version: str, kind: str) -> None:
     """Tenants write owners as they like; of these groups and kinds no controller of the cluster checks them."""

@@ -13,7 +13,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
-from topo_scheduler.state.nodes.resources import GPU, PODS
+from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts
 
 SMALL = "s1-l1-1"
 """The node of 8 pods with 1 GPU each; every other node has one pod with 8 GPUs."""
@@ -108,7 +108,7 @@ def test_a_large_pod_that_is_deleted_on_its_way_counts_though_small_ones_are_bou
     assert sum(pauses(d).values()) == 1
 
 
-def test_a_refused_pod_of_one_wave_leaves_the_other_open() -> None:
+def test_waves_that_began_before_a_failure_are_of_the_same_incident() -> None:
     d = cluster(4)
     first = [member(d, f"p{number}", 8) for number in range(MINIMUM)]
     evict_for(d, first)
@@ -118,7 +118,7 @@ def test_a_refused_pod_of_one_wave_leaves_the_other_open() -> None:
     assert sum(pauses(d).values()) == 1
     d.now += 60
     d.delete(first[0])
-    assert sum(pauses(d).values()) == 2, "the first wave was in vain by itself"
+    assert sum(pauses(d).values()) == 1, "both began before the failure that counts"
 
 
 AMOUNTS = ((PODS, 1), (GPU, 1000))
@@ -126,6 +126,12 @@ AMOUNTS = ((PODS, 1), (GPU, 1000))
 
 def room(pods: int) -> FreedRoom:
     return FreedRoom("ns", {"node": {column: amount * pods for column, amount in AMOUNTS}}, {}, {})
+
+
+def place(records: VainEvictions, size: int, pods: dict[str, Amounts], now: float, *, evicted: bool) -> None:
+    if evicted:
+        records.placed("id", room(size).total, room(size), pods, now)
+    records.placed_again("id", pods)
 
 
 @given(data=st.data())
@@ -142,18 +148,18 @@ def test_a_bound_pod_counts_for_one_wave_only(data: st.DataObject) -> None:
                 size = data.draw(st.integers(1, 4))
                 pods = {f"pod-{serial + number}": AMOUNTS for number in range(size)}
                 serial += size
-                records.placed("id", room(size), pods, now, evicted=how == "evicted")
+                place(records, size, pods, now, evicted=how == "evicted")
                 in_flight += pods
                 needed += [size] if how == "evicted" else []
             case "lost":
                 size = data.draw(st.integers(1, 4))
-                records.lose_room("id", "ns", room(size).total, TakenBy.NOBODY, now)
+                records.lose_room("id", "ns", room(size).total, TakenBy.ITS_NAMESPACE, now)
                 needed.append(size)
             case "bound" if in_flight:
                 records.bound(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))))
                 bound += 1
             case "undone" if in_flight:
-                records.undone(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))), TakenBy.NOBODY, now)
+                records.undone(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))), TakenBy.ITS_NAMESPACE, now)
         waves = records.waves.get("id", [])
         assert sum((wave.bound for wave in waves), Counter())[PODS] <= bound
         assert set(records._of_pod) == {uid for wave in waves for uid in wave.unbound} <= set(in_flight)
@@ -167,17 +173,17 @@ def test_a_bound_pod_counts_for_one_wave_only(data: st.DataObject) -> None:
 def test_half_of_the_room_is_what_counts(size: int, bound: int, counts: bool) -> None:
     records = VainEvictions()
     pods = {f"pod-{number}": AMOUNTS for number in range(size)}
-    records.placed("id", room(size), pods, 0.0, evicted=True)
+    place(records, size, pods, 0.0, evicted=True)
     for uid in list(pods)[:bound]:
         records.bound(uid)
-    records.undone(f"pod-{size - 1}", TakenBy.NOBODY, 1.0)
+    records.undone(f"pod-{size - 1}", TakenBy.ITS_NAMESPACE, 1.0)
     assert bool(dict(records._pauses.items())) == counts
 
 
 def test_a_failure_is_taken_back_by_as_much_of_the_workload_in_another_place() -> None:
     records = VainEvictions()
-    records.lose_room("id", "ns", room(4).total, TakenBy.NOBODY, 0.0)
-    records.placed("id", room(3), {f"pod-{number}": AMOUNTS for number in range(3)}, 20.0, evicted=False)
+    records.lose_room("id", "ns", room(4).total, TakenBy.ITS_NAMESPACE, 0.0)
+    records.placed_again("id", {f"pod-{number}": AMOUNTS for number in range(3)})
     records.bound("pod-0")
     assert dict(records._pauses.items()) and "ns" not in records.forgiven
     records.bound("pod-1")

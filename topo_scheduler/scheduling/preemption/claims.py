@@ -11,7 +11,8 @@ A claim ends for one of these reasons:
 `spared` holds the pods that could not be evicted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by, uses_half
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
@@ -98,7 +99,7 @@ class PreemptionClaims:
         self._nominations = nominations
         self._claims: dict[str, PreemptionClaim] = {}
         self._victim_of: dict[str, str] = {}
-        self._nominated_for: dict[str, str] = {}
+        self.nominated_for: dict[str, str] = {}
         """The workload of the claim of each pod that was promised room."""
         self.going: dict[str, float] = {}
         """Pods with an eviction in progress by uid, and until when the scheduler assumes so, in seconds."""
@@ -211,6 +212,13 @@ class PreemptionClaims:
         # Pods that are no longer to be placed end their claim only at the next step.
         memberships = (self._workloads.of_pod(pod) for pod in claim.nodes)
         return any(membership is not None and membership[1].stage is Stage.PENDING for membership in memberships)
+
+    def victims_of(self, uid: str) -> tuple[str, list[str]]:
+        """Return the workload with a claim for a nominated pod, and the pods that are evicted for it, by uid."""
+        claim = self._claims.get(self.nominated_for.get(uid, ""))
+        if claim is None:
+            return "", []
+        return claim.workload, [victim for victim in claim.victims if self._victim_of.get(victim) == claim.workload]
 
     def preemptors(self, uid: str) -> list[str]:
         """Return the uids of the pods for which a victim is evicted."""
@@ -330,7 +338,10 @@ class PreemptionClaims:
         ]
         nodes = {node for _, node in seated}
         evicts = self._inherits_evictions(workload.priority, nodes, plan)
-        out, displaced = self._displace(workload.priority, nodes)
+        takes: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for member, node in seated:
+            takes[node].update(dict(member.cls.amounts))
+        out, displaced = self._displace(workload, nodes, takes, now)
         pods = (*plan.victims, *plan.awaited)
         until = self._until((pod.occupant for pod in pods), now)
         claim = PreemptionClaim(
@@ -374,6 +385,8 @@ class PreemptionClaims:
             occupant, node = victim.occupant, names[victim.row]
             if self._world.ledger.waits(occupant.uid):
                 self._outranked.append(occupant.uid)
+                if (room := self._vain_evictions.room_of_pod(occupant.uid)) is not None:
+                    self._vain_evictions.hand_over(occupant.uid, _taken_over(room, workload.namespace, takes), now)
                 continue
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = now + LONGEST_WAIT_SECONDS
@@ -399,7 +412,12 @@ class PreemptionClaims:
         Returns:
             None if no member is nominated.
         """
-        nodes = {m.uid: nomination.node for m in members if (nomination := self._nominations.get(m.uid)) is not None}
+        nodes = {
+            member.uid: nomination.node
+            for member in members
+            if (nomination := self._nominations.get(member.uid)) is not None
+            and not self.claimed_by_other(member.uid, workload.id)
+        }
         if not nodes:
             return None
         going: list[VictimInfo] = []
@@ -465,18 +483,30 @@ class PreemptionClaims:
         are none of it.
         """
         ledger, nodes = self._world.ledger, self._world.nodes
-        if victims := [entry for uid in self.awaited(claim) if (entry := ledger.get(uid)) is not None]:
-            ready = (entry for entry in victims if entry.row >= 0 and nodes.ready[entry.row])
-            own = any(entry.profile is not None and entry.profile.namespace == claim.namespace for entry in ready)
-            return TakenBy.NOBODY if own else TakenBy.OTHERS
+        held: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for uid in self.awaited(claim):
+            entry = ledger.get(uid)
+            if entry is None:
+                continue
+            is_ready = entry.row >= 0 and nodes.ready[entry.row]
+            if is_ready and entry.profile is not None and entry.profile.namespace == claim.namespace:
+                return TakenBy.ITS_NAMESPACE
+            held[entry.node].update(dict(entry.amounts))
+        if held:
+            return TakenBy.OTHERS if uses_half(room, held) else TakenBy.OTHERS_IN_PART
         return TakenBy.OTHERS if self._allocated(claim) else taken_by(self._world, room)
+
+    def claimed_by_other(self, uid: str, id_: str) -> bool:
+        """Return whether the claim of another workload than this one promises room to a pod: it was edited."""
+        claim = self._claims.get(self.nominated_for.get(uid, id_))
+        return claim is not None and claim.workload != id_
 
     def lose(self, uid: str, now: float) -> PreemptionClaim | None:
         """Record that a pod is deleted, or about to be: the claim that promised it room ends soon.
 
         Return the claim if that is the first such pod of it.
         """
-        claim = self._claims.get(self._nominated_for.get(uid, ""))
+        claim = self._claims.get(self.nominated_for.get(uid, ""))
         if claim is None or claim.has_lost_pod:
             return None
         claim.lost_until = now + LOST_POD_SECONDS
@@ -484,7 +514,7 @@ class PreemptionClaims:
 
     def was_bound(self, uid: str) -> None:
         """Record that a pod has a node: its later end says nothing about its claim."""
-        self._nominated_for.pop(uid, None)
+        self.nominated_for.pop(uid, None)
 
     def pod_deleted(self, uid: str) -> None:
         """Forget a pod that was deleted."""
@@ -524,7 +554,7 @@ class PreemptionClaims:
 
     def _keep(self, claim: PreemptionClaim) -> None:
         self._claims[claim.workload] = claim
-        self._nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
+        self.nominated_for.update(dict.fromkeys(claim.nodes, claim.workload))
 
     def _until(self, victims: Iterable[VictimInfo], now: float) -> float:
         """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are
@@ -535,10 +565,8 @@ class PreemptionClaims:
 
     def _inherits_evictions(self, priority: int, nodes: set[str], plan: PreemptionPlan) -> bool:
         """Return whether pods were evicted for workloads whose room a plan takes: they count for the new one, too."""
-        waiting = (self._workloads.of_pod(victim.occupant.uid) for victim in plan.victims)
-        outranked = (membership[0].id for membership in waiting if membership is not None)
         return any(claim.evicts for claim in self._displaced(priority, nodes)) or any(
-            self._vain_evictions.has_room(id_) for id_ in outranked
+            self._vain_evictions.room_of_pod(victim.occupant.uid) is not None for victim in plan.victims
         )
 
     def _displaced(self, priority: int, nodes: set[str]) -> list[PreemptionClaim]:
@@ -549,13 +577,23 @@ class PreemptionClaims:
             if claim.priority < priority and nodes.intersection(claim.nodes.values())
         ]
 
-    def _displace(self, priority: int, nodes: set[str]) -> tuple[list[Instruction], list[str]]:
-        """End the claims of lower priority to any of these nodes."""
+    def _displace(
+        self, workload: Workload, nodes: set[str], takes: Mapping[str, Mapping[int, int]], now: float
+    ) -> tuple[list[Instruction], list[str]]:
+        """End the claims of lower priority to any of these nodes.
+
+        The workload ``takes`` amounts of each node. It answers for the evictions of a claim of whose room it uses half.
+        """
         out: list[Instruction] = []
         lost: list[str] = []
-        for claim in self._displaced(priority, nodes):
+        for claim in self._displaced(workload.priority, nodes):
             out += self.clear(claim)
             lost.append(claim.workload)
+            if claim.evicts and claim.room is not None and not claim.has_lost_pod:
+                taken = _taken_over(claim.room, workload.namespace, takes)
+                if taken is not None:
+                    wanted = claim.room.total
+                    self._vain_evictions.lose_room(claim.workload, claim.namespace, wanted, taken, now)
         return out, lost
 
     def _drop(self, id_: str) -> None:
@@ -565,9 +603,19 @@ class PreemptionClaims:
             return
         for uid in claim.nodes:
             self._nominations.drop(uid)
-            if self._nominated_for.get(uid) == id_:
-                del self._nominated_for[uid]
+            if self.nominated_for.get(uid) == id_:
+                del self.nominated_for[uid]
         for uid in claim.victims:
             # A claim may also wait for a victim of another claim, which stays that claim's victim.
             if self._victim_of.get(uid) == id_:
                 del self._victim_of[uid]
+
+
+def _taken_over(room: FreedRoom, namespace: str, takes: Mapping[str, Mapping[int, int]]) -> TakenBy | None:
+    """Return what a claim to some room counts as that a workload of higher priority takes over.
+
+    None if that workload answers for it, as it ``takes`` half of it, by node and resource column.
+    """
+    if uses_half(room, takes):
+        return None
+    return TakenBy.ITS_NAMESPACE if namespace == room.namespace else TakenBy.OTHERS_IN_PART

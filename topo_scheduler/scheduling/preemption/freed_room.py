@@ -11,19 +11,20 @@ from topo_scheduler.api.objects import Taint
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.node_table import NodeTable
-from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.nodes.resources import PODS, Amounts
 
 
 class TakenBy(Enum):
     """Whose pods are in the room of a workload that did not get it.
 
-    ``NOBODY``: it is free, or other pods of the same namespace came. So the workload was edited, lost pods, or is kept
-    away by its own namespace. ``OTHERS``: at least half of it is gone. ``OTHERS_IN_PART``: less than half is gone, or
-    pods of other namespaces came, or grew, that use little, or they repel the workload. They may be
+    ``NOBODY``: it is free, so anyone may keep the workload away. ``ITS_NAMESPACE``: other pods of the same namespace
+    came, or the workload was edited, refused, or lost pods. ``OTHERS``: at least half of it is gone.
+    ``OTHERS_IN_PART``: less than half is gone, or pods of other namespaces came, or grew, that use little. They may be
     accomplices, or attackers.
     """
 
     NOBODY = "nobody"
+    ITS_NAMESPACE = "its namespace"
     OTHERS_IN_PART = "others in part"
     OTHERS = "others"
 
@@ -94,14 +95,15 @@ def taken_by(world: World, room: FreedRoom) -> TakenBy:
     if 2 * len(used) > len(devices):
         return TakenBy.OTHERS
     more: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    others = bool(used)
+    others, own = bool(used), False
     for uid in _pods_on(ledger, room.amounts):
         entry = ledger.get(uid)
         if entry is None or room.present.get(uid) == entry.amounts:
             continue
         if ledger.namespace_of(uid) != room.namespace:
-            others = others or not entry.daemon
+            others = True
         else:
+            own = True
             more[entry.node].update(dict(entry.amounts))
             more[entry.node].subtract(dict(room.present.get(uid, ())))
     for node, amounts in room.spare.items():
@@ -112,7 +114,22 @@ def taken_by(world: World, room: FreedRoom) -> TakenBy:
     ]
     if taken and 2 * sum(taken) >= 1000 * len(taken):
         return TakenBy.OTHERS
-    return TakenBy.OTHERS_IN_PART if others or 1000 in taken else TakenBy.NOBODY
+    if others or 1000 in taken:
+        return TakenBy.OTHERS_IN_PART
+    return TakenBy.ITS_NAMESPACE if own else TakenBy.NOBODY
+
+
+def uses_half(room: FreedRoom, used: Mapping[str, Mapping[int, int]]) -> bool:
+    """Return whether amounts, by node and resource column, use at least half of a resource of some room.
+
+    That a pod counts as one on each node says nothing, unless the room has no other resource.
+    """
+    total, together = room.total, Counter[int]()
+    for node, amounts in room.amounts.items():
+        taken = used.get(node, {})
+        together.update({column: min(amount, taken.get(column, 0)) for column, amount in amounts.items()})
+    columns = [column for column, amount in total.items() if amount and column != PODS] or [PODS]
+    return any(2 * together[column] >= total[column] for column in columns)
 
 
 def _taken_permille(

@@ -23,7 +23,6 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
-from topo_scheduler.scheduling.preemption.kept_away import kept_away
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
@@ -170,10 +169,18 @@ class Preempting:
             if pod.spec.node_name:
                 self.vain_evictions.bound(pod.metadata.uid)
 
-    def undone(self, uid: str, now: float) -> None:
-        """Record that a pod lost the place for which others may have been evicted."""
-        if (room := self.vain_evictions.room_of_pod(uid)) is not None:
-            self.vain_evictions.undone(uid, taken_by(self._world, room), now)
+    def undone(self, uid: str, now: float, *, of_users: bool) -> None:
+        """Record that a pod lost the place for which others may have been evicted.
+
+        ``of_users``: its users can cause that. It is no failure of theirs only if others have the room.
+        """
+        if (room := self.vain_evictions.room_of_pod(uid)) is None:
+            self.vain_evictions.undone(uid, TakenBy.ITS_NAMESPACE, now)
+            return
+        taken = taken_by(self._world, room)
+        if of_users and taken is not TakenBy.OTHERS:
+            taken = TakenBy.ITS_NAMESPACE
+        self.vain_evictions.undone(uid, taken, now)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
@@ -225,29 +232,40 @@ class Preempting:
             own = {**own, **self.replacements.own(workload)}
         if seats := self._partially_bound.own(workload):
             own = {**own, **seats}
-        claim = self._claims.get(workload.id)
-        is_free = claim is not None and not self._claims.is_waiting(claim)
-        return self.nominations.count_for(own, workload.priority, workload.id, reserved, is_free=is_free)
+        victims_of = self._claims.victims_of if self._claims.get(workload.id) is not None else None
+        return self.nominations.count_for(own, workload.priority, workload.id, reserved, victims_of)
 
     def placed(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
-        """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
-        seated = {seat.uid for seat in decision.seats}
-        for uid in seated:
+        """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations.
+
+        A claim goes on if it is for other pods of the workload.
+        """
+        pods = {seat.uid: workload.members[seat.uid].cls.amounts for seat in decision.seats}
+        for uid in pods:
+            if self._claims.nominated_for and self._claims.claimed_by_other(uid, workload.id):
+                self._lose(uid, now)
             self.nominations.drop(uid)
             self._adopted.ended(uid, now, in_vain=False)
         if self.replacements:
             self.replacements.placed(workload, decision)
         claim = self._claims.get(workload.id)
-        if claim is not None and claim.evicts:
-            self._claims.spare_no_longer(claim)
+        wanted = self.room_by_moves.placed(workload.id, pods.values()) if self.room_by_moves.rooms else None
+        claimed, goes_on = pods, False
+        if claim is not None and not claim.has_lost_pod:
+            goes_on = pods.keys().isdisjoint(claim.nodes)
+            if claim.room is not None and not goes_on:
+                self._claims.spare_no_longer(claim)
+                claimed = {uid: amounts for uid, amounts in pods.items() if uid in claim.nodes}
+                wanted = claim.room.total
+        if wanted is not None:
+            seats = ((seat.node, claimed[seat.uid]) for seat in decision.seats if seat.uid in claimed)
+            room = room_on(self._world, workload.namespace, seats, own=pods.keys())
+            self.vain_evictions.placed(workload.id, wanted, room, claimed, now)
+        if workload.id in self.vain_evictions.waves:
+            self.vain_evictions.placed_again(workload.id, pods)
+        if goes_on:
+            return []
         out = self._claims.clear(claim) if claim is not None else []
-        moved = bool(self.room_by_moves.rooms) and self.room_by_moves.placed(workload.id)
-        evicted = moved or (claim is not None and claim.evicts and not claim.has_lost_pod)
-        if evicted or workload.id in self.vain_evictions.waves:
-            pods = {uid: workload.members[uid].cls.amounts for uid in seated}
-            seats = ((seat.node, pods[seat.uid]) for seat in decision.seats)
-            room = room_on(self._world, workload.namespace, seats, own=seated)
-            self.vain_evictions.placed(workload.id, room, pods, now, evicted=evicted)
         self._forget(workload.id)
         return out
 
@@ -280,6 +298,9 @@ class Preempting:
             The instructions, and a sentence to add to the reason why the members are pending.
         """
         out: list[Instruction] = []
+        for member in members if self._claims.nominated_for else ():
+            if self._claims.claimed_by_other(member.uid, workload.id):
+                self._lose(member.uid, now)
         claim = self._claims.get(workload.id)
         if claim is None and self._claims.adopt(workload, members, now) is not None:
             budget = budget or OperationBudget(SEARCH_OPERATIONS)
@@ -497,34 +518,20 @@ class Preempting:
         Not once its claim ends: until then, its namespace would have pods evicted for further workloads. If its
         workload gets a place all the same, this is taken back.
         """
-        self.vain_evictions.undone(uid, TakenBy.NOBODY, now)
+        self.vain_evictions.undone(uid, TakenBy.ITS_NAMESPACE, now)
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.room is not None:
-            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, TakenBy.NOBODY, now)
-
-    def _is_kept_away(self, claim: PreemptionClaim, now: float) -> bool:
-        """Return whether pods of other namespaces repel those of a claim from its room, which is free.
-
-        Not if a label of one of its pods changed. Failures in the pause after one are of the same incident.
-        """
-        if self._claims.is_waiting(claim) or self.vain_evictions.is_blamed(claim.namespace, now):
-            return False
-        if self.vain_evictions.blames_others(claim.namespace, now):
-            return True
-        memberships = {uid: self._workloads.of_pod(uid) for uid in claim.nodes}
-        profiles = {uid: known[1].profile for uid, known in memberships.items() if known is not None}
-        if profiles != claim.profiles:
-            return False
-        places = [(node, profile) for uid, node in claim.nodes.items() if (profile := profiles[uid]) is not None]
-        return kept_away(self._world, claim.namespace, places)
+            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, TakenBy.ITS_NAMESPACE, now)
 
     def _note_failed(self, claim: PreemptionClaim, now: float, *, unwanted: bool = False) -> None:
         """Record that a claim ends without a place; ``unwanted``: because its workload needs no room any more."""
-        if claim.room is not None:
-            taken = TakenBy.NOBODY if unwanted else self._claims.taken_by(claim, claim.room)
-            if taken is TakenBy.NOBODY and self._is_kept_away(claim, now):
-                taken = TakenBy.OTHERS_IN_PART
-            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, taken, now)
+        if claim.room is None:
+            return
+        memberships = {uid: self._workloads.of_pod(uid) for uid in claim.nodes}
+        profiles = {uid: known[1].profile for uid, known in memberships.items() if known is not None}
+        is_edited = unwanted or profiles != claim.profiles
+        taken = TakenBy.ITS_NAMESPACE if is_edited else self._claims.taken_by(claim, claim.room)
+        self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, taken, now)
 
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""

@@ -1,12 +1,14 @@
 """Nominated pods: they have no node yet, but a claim to one.
 
-On that node they count for all workloads of equal or lower priority. A pod whose own victims have ended gets what its
-plan promised, even if those of another pod on the same node have not: each plan left room for the other.
+On that node they count for all workloads of equal or lower priority. The pods that are evicted for them count as well
+until they have ended. Yet a pod with a plan gets its place as soon as there is room. The victims of another pod on the
+same node may not have ended: each plan left room for the other, and that pod gets its own when they end.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
@@ -16,6 +18,9 @@ from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Am
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
+
+VictimsOf: TypeAlias = Callable[[str], tuple[str, Collection[str]]]
+"""Returns, by uid of a nominated pod, its workload, and the uids of the pods that are evicted for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,12 @@ class Nominations:
                 yield row, ((GPU_SHARE, gpus),)
 
     def count_for(
-        self, own: Mapping[str, object], priority: int, name: str, reserved: Hashable = None, *, is_free: bool = False
+        self,
+        own: Mapping[str, object],
+        priority: int,
+        name: str,
+        reserved: Hashable = None,
+        victims_of: VictimsOf | None = None,
     ) -> Hashable:
         """Charge the nominations that count for a workload, and no others.
 
@@ -109,8 +119,7 @@ class Nominations:
             priority: of the workload.
             name: identifies the workload.
             reserved: identifies the reservations that are charged.
-            is_free: whether the pods have ended that were to leave for it. Then it gets what was planned for it, also
-                beside these reservations.
+            victims_of: returns the victims of the plans for other pods. Then the workload gets what was planned for it.
 
         Returns:
             An identifier of this set of nominations; None if no pod is nominated.
@@ -118,7 +127,7 @@ class Nominations:
         if not self._by_uid:
             return None
         own_pods = not self._by_uid.keys().isdisjoint(own)
-        stamp = (self._changes, priority, (name, reserved) if own_pods else "", is_free)
+        stamp = (self._changes, priority, (name, reserved, victims_of is not None) if own_pods else "")
         if stamp == self.stamp:
             return stamp
         self._end_relief()
@@ -137,8 +146,8 @@ class Nominations:
         }
         self._charge(fresh.values(), 1)
         self._counted |= fresh
-        if own_pods and is_free:
-            self._relieve(own, priority)
+        if own_pods and victims_of is not None:
+            self._relieve(own, priority, victims_of)
         self.stamp = stamp
         return stamp
 
@@ -153,10 +162,11 @@ class Nominations:
         self._charge(counted.values(), -1)
         self.stamp = None
 
-    def _relieve(self, own: Mapping[str, object], priority: int) -> None:
+    def _relieve(self, own: Mapping[str, object], priority: int, victims_of: VictimsOf) -> None:
         """Charge the nominations of other pods of the same priority no further than own pods keep their planned places.
 
-        Otherwise those whose victims have not ended would count twice: they are charged, and their victims as well.
+        Those whose victims have not ended would count twice: they are charged, and their victims as well. So the charge
+        is reduced by what these still hold, at most.
         """
         nodes = self._world.nodes
         own_amounts: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -166,20 +176,35 @@ class Nominations:
                 own_amounts[nodes.row_of[nomination.node]].update(dict(nomination.amounts))
         if not own_amounts:
             return
-        others: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        charged: defaultdict[int, defaultdict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
+        victims: dict[str, Collection[str]] = {}
         for row, nomination in self._counted.values():
             if row in own_amounts and nomination.planned and nomination.priority == priority:
-                others[row].update(dict(nomination.amounts))
-        for row, charged in others.items():
+                workload, victims_of_workload = victims_of(nomination.uid)
+                victims[workload] = victims_of_workload
+                charged[row][workload].update(dict(nomination.amounts))
+        for row, by_workload in charged.items():
+            double: Counter[int] = Counter()
+            for workload, amounts in by_workload.items():
+                double.update(amounts & self._held(row, victims[workload]))
             lacks = Counter(
                 {
                     column: amount - int(nodes.allocatable[row, column] - nodes.requested[row, column])
                     for column, amount in own_amounts[row].items()
                 }
             )
-            if relief := tuple((charged & lacks).items()):  # the lesser of both, where positive
+            if relief := tuple((double & lacks).items()):  # the lesser of both, where positive
                 self._relief.append((row, relief))
                 self._world.count(row, relief, None, -1)
+
+    def _held(self, row: int, pods: Iterable[str]) -> Counter[int]:
+        """Return what pods hold of a row."""
+        held: Counter[int] = Counter()
+        for uid in pods:
+            entry = self._world.ledger.get(uid)
+            if entry is not None and entry.row == row:
+                held.update(dict(entry.amounts))
+        return held
 
     def _end_relief(self) -> None:
         relief, self._relief = self._relief, []

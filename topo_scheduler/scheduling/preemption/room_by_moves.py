@@ -13,7 +13,8 @@ from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, 
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, VainEvictions
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
+from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.pods.workloads import Stage, Workloads
 
 UNUSED_SECONDS: Final = 60.0
 """Seconds after which room that pods left for a workload was made in vain, if the workload has no place."""
@@ -68,11 +69,21 @@ class RoomByMoves:
         elif workload.at(Stage.PENDING) and id_ not in self.rooms:
             moving = frozenset(pods)
             freed = room_of(self._world, workload.namespace, moving)
-            self.rooms[id_] = _Room(freed, _wanted(workload), moving, until)
+            wanted = sum_of(member.cls.amounts for member in workload.at(Stage.PENDING)[: least_of(workload)])
+            self.rooms[id_] = _Room(freed, wanted, moving, until)
 
-    def placed(self, id_: str) -> bool:
-        """Forget a workload that has a place; return whether pods were evicted for it."""
-        return self.rooms.pop(id_, None) is not None
+    def placed(self, id_: str, pods: Iterable[Amounts]) -> Counter[int] | None:
+        """Forget the room of a workload that has a place, and return what was wanted; None if there was none.
+
+        The room remains if ``pods`` use less than half of it.
+        """
+        room = self.rooms.get(id_)
+        if room is None:
+            return None
+        used = sum_of(pods)
+        if any(2 * used[column] < amount for column, amount in room.wanted.items()):
+            return None
+        return self.rooms.pop(id_).wanted
 
     def deleted(self, id_: str, now: float) -> None:
         """Record that a workload was deleted: if pods were evicted for it, that was in vain."""
@@ -96,7 +107,7 @@ class RoomByMoves:
             if now >= room.until:
                 del self.rooms[id_]
                 own_stay = any(ledger.namespace_of(uid) == room.namespace for uid in remaining)
-                taken = TakenBy.NOBODY if own_stay else TakenBy.OTHERS
+                taken = TakenBy.ITS_NAMESPACE if own_stay else TakenBy.OTHERS
                 if room.is_free:
                     taken = taken_by(self._world, room.freed)
                 self._vain_evictions.lose_room(id_, room.namespace, room.wanted, taken, now)
@@ -121,9 +132,9 @@ class RoomByMoves:
         return any(member.stage is Stage.ASSUMED for member in members)
 
 
-def _wanted(workload: Workload) -> Counter[int]:
-    """Return the amounts of the pods of a workload that must be placed at once."""
-    wanted: Counter[int] = Counter()
-    for member in workload.at(Stage.PENDING)[: least_of(workload)]:
-        wanted.update(dict(member.cls.amounts))
-    return wanted
+def sum_of(pods: Iterable[Amounts]) -> Counter[int]:
+    """Return the amounts of pods together, by resource column."""
+    total: Counter[int] = Counter()
+    for amounts in pods:
+        total.update(dict(amounts))
+    return total

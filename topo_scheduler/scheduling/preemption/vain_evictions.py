@@ -6,12 +6,14 @@ happens again evicts no pods for a while: otherwise its users could evict all po
 without using their room.
 
 Each wave of evictions has a record of its own: a gang that grows has pods evicted again while binds of its first pods
-are on their way. What counts is whether at least half of what has a place by these evictions is bound then:
+are on their way. What counts is whether pods are bound that use at least half of the room that was made:
 
-- A failure counts once for a wave, by whose pods are in the room. It is taken back if as much of the workload is bound,
-  by pods that count for no other wave.
-- If pods of other namespaces came that use less than half of the room, they may be attackers, or accomplices. Then the
-  pauses grow to a minute only.
+- A failure counts once for a wave, and for those that began before it, by whose pods are in the room. It is taken back
+  if as much of the workload is bound by pods that count for no other wave.
+- Deleted or edited pods, refused binds, and other pods of the namespace in the room are its own failure: the pauses
+  grow to ten minutes.
+- If the room is free, or pods of other namespaces use less than half of it, attackers may keep the workload away, or
+  accomplices. Then the pauses grow to a minute only.
 - If others have the room, or its nodes failed, that can happen to anyone. Only if it goes on, such pauses follow.
 """
 
@@ -48,8 +50,8 @@ class _Wave:
 
     ``wanted`` are the amounts that they made room for, by resource column, ``bound`` those of bound pods, and ``used``
     those of all with a place. ``unbound`` are the pods with a place that are not bound yet, by uid, with their amounts.
-    ``room`` is that place. ``is_settled``: no failure counts any more. ``failure`` counted, and is taken back once half
-    is bound.
+    ``room`` is that place. ``is_settled``: no failure counts any more. ``is_excused``: a failure settles it, but does
+    not count, as another one did after it began. ``failure`` counted, and is taken back once half is bound.
     """
 
     workload: str
@@ -60,6 +62,7 @@ class _Wave:
     unbound: dict[str, Amounts] = field(default_factory=dict)
     room: FreedRoom | None = None
     is_settled: bool = False
+    is_excused: bool = False
     failure: tuple[NamespacePauses, Failure] | None = None
 
     @property
@@ -72,11 +75,14 @@ class _Wave:
         """Whether a failure would count: none did, and less than half is bound."""
         return not (self.is_settled or self.mostly_bound)
 
+    def lacks(self, amounts: Amounts) -> bool:
+        """Whether a failure counts that further pods may take back, and a pod takes no more than lacks."""
+        return self.lacks_pods and all(self.used[column] + amount <= self.wanted[column] for column, amount in amounts)
+
     @property
     def lacks_pods(self) -> bool:
-        """Whether a failure counted, and further pods with a place may become half of the amounts."""
-        lacks = any(self.used[column] < amount for column, amount in self.wanted.items())
-        return lacks and self.is_settled and not self.mostly_bound
+        """Whether a failure counts that further pods with a place may take back."""
+        return self.failure is not None and any(self.used[column] < amount for column, amount in self.wanted.items())
 
 
 class VainEvictions:
@@ -91,7 +97,8 @@ class VainEvictions:
         self._shared_pauses = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS)
         self._lost_rooms = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS, free=FREE_LOST_ROOMS)
         self._pauses_by_taker = {
-            TakenBy.NOBODY: self._pauses,
+            TakenBy.ITS_NAMESPACE: self._pauses,
+            TakenBy.NOBODY: self._shared_pauses,
             TakenBy.OTHERS_IN_PART: self._shared_pauses,
             TakenBy.OTHERS: self._lost_rooms,
         }
@@ -102,40 +109,46 @@ class VainEvictions:
 
     # ------------------------------------------------------------ places
 
-    def placed(self, id_: str, room: FreedRoom, pods: Mapping[str, Amounts], now: float, *, evicted: bool) -> None:
-        """Record that pods of a workload have a place.
+    def placed(self, id_: str, wanted: Counter[int], room: FreedRoom, pods: Mapping[str, Amounts], now: float) -> None:
+        """Record that pods of a workload have a place for which others were evicted.
+
+        If they use less than half of what was wanted, the workload was edited: that counts at once.
 
         Args:
             id_: of the workload.
+            wanted: amounts for which others were evicted, by resource column.
             room: the place.
             pods: amounts by uid.
             now: seconds.
-            evicted: whether others were evicted for them since they had none.
         """
-        if evicted:
-            for uid in pods:
-                self.undone(uid, TakenBy.NOBODY, now)
-            self._forget_failed(id_)  # what was evicted before led to nothing
-            wave = _Wave(id_, room.namespace, room.total, room=room)
-            self.waves.setdefault(id_, []).append(wave)
-            for uid, amounts in pods.items():
-                self._join(wave, uid, amounts)
-            return
-        failed = [wave for wave in self.waves.get(id_, ()) if wave.lacks_pods]
+        for uid in pods:
+            self.undone(uid, TakenBy.ITS_NAMESPACE, now)
+        self._forget_failed(id_)  # what was evicted before led to nothing
+        wave = self._begin(_Wave(id_, room.namespace, wanted, room=room))
         for uid, amounts in pods.items():
-            while failed and not failed[-1].lacks_pods:
-                failed.pop()
-            if failed and uid not in self._of_pod:
-                self._join(failed[-1], uid, amounts)
+            self._join(wave, uid, amounts)
+        if any(2 * wave.used[column] < amount for column, amount in wanted.items()):
+            self._fail(wave, TakenBy.ITS_NAMESPACE, now)
+
+    def placed_again(self, id_: str, pods: Mapping[str, Amounts]) -> None:
+        """Record that pods of a workload have a place without evictions: failures are taken back once they are bound.
+
+        Args:
+            id_: of the workload.
+            pods: amounts by uid.
+        """
+        failed = [wave for wave in reversed(self.waves.get(id_, ())) if wave.lacks_pods]
+        for uid, amounts in pods.items():
+            if uid in self._of_pod:
+                continue
+            fitting = next((wave for wave in failed if wave.lacks(amounts)), None)
+            if (wave := fitting or next((wave for wave in failed if wave.lacks_pods), None)) is not None:
+                self._join(wave, uid, amounts)
 
     def room_of_pod(self, uid: str) -> FreedRoom | None:
         """Return the place of a pod, and others, for which pods were evicted; None if a failure would not count."""
         wave = self._of_pod.get(uid)
         return wave.room if wave is not None and wave.is_open else None
-
-    def has_room(self, id_: str) -> bool:
-        """Return whether a workload has a place for which pods were evicted, and a failure would count."""
-        return any(wave.is_open for wave in self.waves.get(id_, ()))
 
     def bound(self, uid: str) -> None:
         """Record that a pod is bound."""
@@ -143,14 +156,13 @@ class VainEvictions:
         if wave is None:
             return
         wave.bound.update(dict(wave.unbound.pop(uid)))
-        if wave.mostly_bound:
-            if wave.failure is not None:
-                pauses, failure = wave.failure
-                pauses.forgive(failure)
-                self.forgiven[wave.namespace] = None
-                wave.failure = None
-            if not wave.unbound:
-                self._remove(wave)
+        if wave.mostly_bound and wave.failure is not None:
+            pauses, failure = wave.failure
+            pauses.forgive(failure)
+            self.forgiven[wave.namespace] = None
+            wave.failure = None
+        if not wave.unbound and wave.failure is None:
+            self._remove(wave)
 
     # ------------------------------------------------------------ failures
 
@@ -162,19 +174,28 @@ class VainEvictions:
         if wave.is_open:
             self._fail(wave, taken, now)
         wave.used.subtract(dict(wave.unbound.pop(uid)))
-        if wave.mostly_bound and not wave.unbound:
+        if not wave.unbound and wave.failure is None:
             self._remove(wave)
 
-    def refused(self, uid: str, now: float) -> bool:
-        """Record that the API server refused to bind a pod with a place.
+    def hand_over(self, uid: str, taken: TakenBy | None, now: float) -> None:
+        """Record that the place of a pod goes to a workload of higher priority, which answers for these evictions.
 
-        Return whether it is the first failure after these evictions.
+        ``taken``: who keeps the others of its wave from their room, if that workload uses less than half of it.
         """
         wave = self._of_pod.get(uid)
         if wave is None or not wave.is_open:
+            return
+        if taken is not None:
+            self._fail(wave, taken, now)
+        wave.is_settled, wave.room = True, None
+
+    def refused(self, uid: str, now: float) -> bool:
+        """Record that the API server refused to bind a pod with a place; return whether that counts as a failure."""
+        wave = self._of_pod.get(uid)
+        if wave is None or not wave.is_open:
             return False
-        self._fail(wave, TakenBy.NOBODY, now)
-        return True
+        self._fail(wave, TakenBy.ITS_NAMESPACE, now)
+        return wave.failure is not None
 
     def lose_room(self, id_: str, namespace: str, wanted: Counter[int], taken: TakenBy, now: float) -> None:
         """Record that a workload has no place after evictions, or that a pod was deleted for which others were evicted.
@@ -182,27 +203,36 @@ class VainEvictions:
         That counts until other pods of it are bound that use at least half of the amounts ``wanted``, by column.
         """
         self._forget_failed(id_)
-        wave = _Wave(id_, namespace, wanted)
-        self.waves.setdefault(id_, []).append(wave)
+        wave = self._begin(_Wave(id_, namespace, wanted))
         self._fail(wave, taken, now)
+        if wave.failure is None:
+            self._remove(wave)
 
     def deleted(self, id_: str, now: float) -> None:
         """Record that a workload was deleted: in vain unless half of it is bound."""
-        for wave in self.waves.pop(id_, ()):
-            for uid in wave.unbound:
-                del self._of_pod[uid]
-            if wave.is_open:
-                self.in_vain(wave.namespace, now)
+        waves = self.waves.pop(id_, [])
+        for uid in [uid for wave in waves for uid in wave.unbound]:
+            del self._of_pod[uid]
+        if namespaces := {wave.namespace for wave in waves if wave.is_open and not wave.is_excused}:
+            self.in_vain(namespaces.pop(), now)
 
     def in_vain(self, namespace: str, now: float) -> None:
         """Record that a workload is gone for which pods were evicted."""
         self._pauses.failed(namespace, now)
 
     def _fail(self, wave: _Wave, taken: TakenBy, now: float) -> None:
+        wave.is_settled, wave.room = True, None
+        if wave.is_excused:
+            return
         pauses = self._pauses_by_taker[taken]
         failure = pauses.failed(wave.namespace, now)
         wave.failure = (pauses, failure) if failure is not None else None
-        wave.is_settled, wave.room = True, None
+        for other in self.waves.get(wave.workload, ()):
+            other.is_excused = other.is_excused or other.is_open
+
+    def _begin(self, wave: _Wave) -> _Wave:
+        self.waves.setdefault(wave.workload, []).append(wave)
+        return wave
 
     def _join(self, wave: _Wave, uid: str, amounts: Amounts) -> None:
         wave.unbound[uid] = amounts
@@ -225,14 +255,6 @@ class VainEvictions:
     def is_doubted(self, namespace: str, now: float) -> bool:
         """Return whether evictions for a namespace were in vain more than once lately."""
         return any(pauses.is_doubted(namespace, now) for pauses in self._pauses_by_taker.values())
-
-    def is_blamed(self, namespace: str, now: float) -> bool:
-        """Return whether a namespace pauses for a failure of its own."""
-        return self._pauses.is_paused(namespace, now)
-
-    def blames_others(self, namespace: str, now: float) -> bool:
-        """Return whether a namespace pauses for a failure for which pods of others may be the reason."""
-        return self._shared_pauses.is_paused(namespace, now)
 
     def unbound(self, namespace: str) -> Iterable[str]:
         """Return the workloads of a namespace for which pods were evicted, until they are bound."""
