@@ -188,3 +188,49 @@ def test_a_failure_is_taken_back_by_as_much_of_the_workload_in_another_place() -
     assert dict(records._pauses.items()) and "ns" not in records.forgiven
     records.bound("pod-1")
     assert not dict(records._pauses.items()) and "ns" in records.forgiven
+
+
+def test_a_failure_of_one_pod_is_taken_back_while_victims_end_for_another() -> None:
+    """A bind is refused and succeeds at last, while the scheduler makes room for the next pod of the gang."""
+    d = cluster(4)
+    first = [member(d, f"p{number}", 1) for number in range(MINIMUM)]
+    evict_for(d, first)
+    for pod in first:
+        d.answer(pod.metadata.uid)
+    refused = member(d, "refused", 8)
+    evict_for(d, [refused])
+    d.answer(refused.metadata.uid, BindOutcome.REJECTED, "no")
+    assert sum(pauses(d).values()) == 1
+    further = member(d, "further", 8)
+    d.step(0.1)
+    assert any(pod.metadata.name == "further" for pod in d.pods.values())
+    d.settle(30)
+    assert refused.spec.node_name or d.where(refused)
+    assert not pauses(d) and not d.where(further)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_pods_take_back_the_failure_of_the_wave_that_they_fit(order: tuple[int, int]) -> None:
+    records = VainEvictions()
+    small, large = {"small": ((GPU, 1),)}, {"large": ((GPU, 8),)}
+    for now, pods in ((0.0, large), (60.0, small)):
+        (amounts,) = pods.values()
+        there = FreedRoom("ns", {"node": dict(amounts)}, {}, {})
+        records.placed("id", there.total, there, pods, now)
+    for at, pod in ((100.0, "large"), (200.0, "small")):
+        records.undone(pod, TakenBy.ITS_NAMESPACE, at)
+    again = [("small-again", ((GPU, 1),)), ("large-again", ((GPU, 8),))]
+    records.placed_again("id", dict(again[number] for number in order))
+    for name, _ in again:
+        records.bound(name)
+    assert not dict(records._pauses.items()) and not records.waves
+
+
+def test_a_bind_that_fails_as_its_pod_is_gone_is_a_failure_of_its_own() -> None:
+    """A small pod of others in the room is no excuse."""
+    d = cluster(2)
+    pods = [member(d, f"p{number}", 8 * number) for number in range(MINIMUM)]
+    evict_for(d, pods)
+    d.apply(make_pod("small", cpu="1m", node="s1-l1-2", scheduler="other", namespace="hostile", phase="Running"))
+    d.answer(pods[1].metadata.uid, BindOutcome.GONE, "not found")
+    assert sum(pauses(d).values()) == 1
