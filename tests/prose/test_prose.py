@@ -14,6 +14,53 @@ from tests.prose.rules import RULES, SECOND_WORDS
 
 PAGES = [path for path in files() if path.suffix == ".md"]
 MODULES = [path for path in files() if path.suffix != ".md"]
+EXAMPLES = [
+    ("the user is told", "is reported, is logged, is published; or name the actor"),
+    ("the event tells which node", "reports, shows or says which"),
+    ("it is waited for nodes", "name the actor"),
+    ("nodes are looked at", "the scheduler checks, reads or searches for"),
+    ("nobody is evicted", "no pod, a pod, which, any user"),
+    ("who waits gets a node", "workloads that"),
+    ("whoever binds the pod", "name the actor: any user, the client that"),
+    ("the plan is made anew", "again"),
+    ("whatever else runs there", "name it"),
+    ("beside that, two nodes are free", "in addition"),
+    ("so many more nodes", "additional"),
+    ("a pod gives way", "is preempted, makes room"),
+    ("the other gave way", "is preempted, makes room"),
+    ("it starts now, or not yet", "is pending"),
+    ("the job may not yet start", "is pending"),
+    ("a job stands where it stands", "was placed or is pending"),
+    ("the gang held nothing", "gets no reservation"),
+    ("what is left over goes", "name it"),
+    ("who else might move", "other pods"),
+    ("a node is searched", "the scheduler searches for"),
+    ("the loop has not turned for 30 s", "the event loop stalled"),
+    ("then we are cut off", "is partitioned"),
+    ("this side may be cut off", "is partitioned"),
+    ("someone else deleted it", "another client, another user"),
+    ("a repeat of it", "resample"),
+    ("the back-off doubles", "backoff"),
+    ("the next leader carried on", "continued"),
+    ("after the cool-down", "cooldown"),
+    ("the node is evacuated", "drain"),
+    ("nodes of one GPU type", "GPU model"),
+    ("a half-bound gang", "partially bound"),
+    ("a half gang is rolled back", "partially bound gang"),
+    ("the bind is held back", "in backoff, reserved, or protected"),
+    ("a lone pod starts", "single pod"),
+    ("the level is loosened", "relax"),
+    ("a mixed gang is placed", "heterogeneous gang"),
+    ("an orderly shutdown", "graceful"),
+    ("the workload is parked", "unschedulable"),
+    ("seats are held for it", "nodes are reserved"),
+    ("the plugin is set aside", "unschedulable, in backoff, or disabled"),
+    ("setting aside a plugin", "unschedulable, in backoff, or disabled"),
+    ("an unplaceable gang", "unschedulable"),
+    ("the cheapest way out", "remedy"),
+    ("the event says why not", "reason"),
+]
+"""Sentences, and what to write instead of a phrase in each. They stand here so that no rule is lost unnoticed."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -46,6 +93,15 @@ def test_the_check_finds_long_sentences_in_modules_and_manifests(tmp_path: Path)
 def test_comments_and_descriptions_of_manifests_are_read_and_code_in_them_is_not() -> None:
     text = "# Title.\n#\n#   kubectl apply -f nobody\n# Two\n# lines.\nkey: nobody\ndescription: One\n  more.\n"
     assert [passage.text for passage in of_yaml(text)] == ["Title.", "Two lines.", "One more."]
+
+
+@pytest.mark.parametrize(("sentence", "instead"), EXAMPLES)
+def test_a_rule_finds_its_example(sentence: str, instead: str) -> None:
+    assert [rule.instead for rule in RULES if rule.pattern.search(sentence)] == [instead]
+
+
+def test_each_rule_has_an_example() -> None:
+    assert [rule for rule in RULES if not any(rule.pattern.search(sentence) for sentence, _ in EXAMPLES)] == []
 
 
 def test_second_words_are_those_of_the_glossary() -> None:

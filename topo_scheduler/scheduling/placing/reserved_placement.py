@@ -33,7 +33,7 @@ def place_in_seats(
         now: seconds.
     """
     if len(query.groups) > 1 and not query.running:
-        return None  # only the planner of mixed gangs knows its size rule
+        return None  # only the planner of heterogeneous gangs knows its size rule
     views = planner.views_for(query)
     anywhere = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
     rule = (planner.rule(views, query, layout)[0] if len(query.groups) == 1 else None) or anywhere
