@@ -1,4 +1,4 @@
-"""Nodes that are kept for recovery: replacements go there, and who borrowed them gives way."""
+"""Nodes that are kept for recovery: replacements go there, and pods that borrowed them are evicted."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -66,7 +66,7 @@ def test_who_borrowed_the_spare_of_the_leaf_leaves_first() -> None:
     assert world.phases() == [Phase.DONE, Phase.DONE]
     assert world.nodes_of("g")["g-1"] == spare
     order = [name for name, _ in world.evictions]
-    assert order == [borrower, "g-1"], "nobody else is evicted, and who borrowed goes first"
+    assert order == [borrower, "g-1"], "no other pod is evicted, and the borrower goes first"
     helper = next(migration for migration in world.migrations.values() if migration.spec.makes_room_for)
     assert helper.status.policy == "give-way" and helper.spec.cause.startswith("leaves a spare node")
     assert helper.status.message == "1 pod gone, the spare nodes are free again"
@@ -152,7 +152,7 @@ def test_who_asks_for_a_move_gets_no_spare() -> None:
 
 @pytest.mark.parametrize("going", [False, True])
 def test_who_waits_for_a_move_that_was_asked_for_gets_one_when_its_node_dies(going: bool) -> None:
-    """Somebody asked for it, or the node is to be removed; until then there is no room for it."""
+    """A user asked for it, or the node is to be removed; until then there is no room for it."""
     spec = FORCED.model_copy(update={"scale_down_taints": ("going",)})
     world = World(spec, {"s1/l1": 3}, ONE)
     for name in ("g", "h"):
@@ -257,12 +257,12 @@ def test_nodes_in_quarantine_are_not_kept() -> None:
 
 
 class Watched(World):
-    """Notes of each pod that is evicted where it was, and what was kept when it was asked to give way."""
+    """Notes of each pod that is evicted where it was, and what was kept when its move began."""
 
     def carry_out(self, instruction: RecoveryInstruction) -> None:
         """Do what recovery wants done."""
-        if isinstance(instruction, CreateMigration) and instruction.spec.give_way:
-            # What is taken back is kept for nobody any more: another node is then.
+        if isinstance(instruction, CreateMigration) and instruction.spec.leave_spares:
+            # What is taken back is not kept any more: another node is then.
             self.asked_when |= dict.fromkeys((pod.uid for pod in instruction.spec.pods), kept(self))
         if isinstance(instruction, EvictPod) and instruction.pod.uid in self.pods:
             pod, kept_nodes = self.pods[instruction.pod.uid], self.asked_when.get(instruction.pod.uid, set())
@@ -284,7 +284,7 @@ class Watched(World):
 def test_nobody_is_evicted_but_from_failed_nodes_and_lent_ones(
     leaves: list[int], gangs: list[tuple[int, int, int]], failures: list[int]
 ) -> None:
-    """Nobody leaves to make a spare, and only whoever borrowed one leaves it."""
+    """No pod leaves to make a spare, and only pods that borrowed one leave it."""
     world = Watched(FORCED, {f"s1/l{n}": size for n, size in enumerate(leaves, 1)}, ONE)
     names = sorted(world.node_objects)
     for number, (size, gpus, priority) in enumerate(gangs):
@@ -298,7 +298,7 @@ def test_nobody_is_evicted_but_from_failed_nodes_and_lent_ones(
         world.run(40)
         world.check()
     helps = {
-        pod.uid for migration in world.migrations.values() if migration.spec.give_way for pod in migration.spec.pods
+        pod.uid for migration in world.migrations.values() if migration.spec.leave_spares for pod in migration.spec.pods
     }
     makes_room = {
         pod.uid
