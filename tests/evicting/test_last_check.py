@@ -1,4 +1,4 @@
-"""What is decided and queued is not yet done: right before an eviction leaves, its reason is looked at again."""
+"""What is decided and queued is not yet done: right before an eviction leaves, its reason is checked again."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -331,7 +331,7 @@ async def test_an_owner_that_does_not_answer_delays_no_other_eviction() -> None:
 
 
 @pytest.mark.parametrize("deleted", [0, 1], ids=["the first pod", "another pod"])
-@pytest.mark.parametrize("asks", [False, True], ids=["before it is asked", "while it is asked"])
+@pytest.mark.parametrize("asks", [False, True], ids=["before the request", "during the request"])
 @virtual_time
 async def test_nothing_is_evicted_for_a_gang_that_lost_a_pod_before_its_evictions_leave(
     deleted: int, asks: bool

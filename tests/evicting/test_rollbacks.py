@@ -1,4 +1,4 @@
-"""Evictions of half-bound gangs: few at once, and those of one namespace don't keep others' waiting."""
+"""Evictions of partially bound gangs: few at once, and those of one namespace don't keep others' waiting."""
 
 import asyncio
 from collections import Counter

@@ -31,7 +31,7 @@ class Case:
 
 
 def case(seed: int, least: int, max_movable: int) -> Case | None:
-    """Return what comes of a cluster; None where nobody need move, or there are not so many who might."""
+    """Return what comes of a cluster; None where no pod need move, or there are not so many that might."""
     draw = random.Random(seed)
     leaves, nodes = draw.choice([(3, 6), (4, 5), (5, 4), (6, 3)])
     world = World(RecoverySpec(enabled=True), {f"s1/l{n}": nodes for n in range(1, leaves + 1)})
@@ -83,8 +83,8 @@ def cheapest(
 
     Args:
         pods: node, GPUs and cost of each that might move.
-        free: GPUs of each node that nobody has.
-        failed: nodes onto which nobody goes.
+        free: number of free GPUs of each node.
+        failed: nodes onto which no pod goes.
         home: the nodes of the leaf.
         seats: how many whole nodes are needed.
     """

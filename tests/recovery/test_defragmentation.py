@@ -132,7 +132,7 @@ def test_others_do_not_take_the_room_that_is_made() -> None:
 
 
 def _drop(world: World, *uids: str) -> None:
-    """Somebody deletes pods whose controllers are gone."""
+    """A user deletes pods whose controllers are gone."""
     for uid in uids:
         del world.pods[uid]
         world.tell_pod(uid)

@@ -187,7 +187,7 @@ def _happens(world: Watched, what: str, which: int, fresh: str) -> None:
                 world.tell_pod(uid)
         case "restart":
             world.start()
-            # What was moved is known from the Migrations: those that were deleted nobody counts any more.
+            # What was moved is known from the Migrations: those that were deleted do not count any more.
             world.gone = [departure for departure in world.gone if departure[2].key in world.migrations]
         case "cancel" if world.migrations:
             world.cancel(sorted(world.migrations)[which % len(world.migrations)])

@@ -68,7 +68,7 @@ def test_a_deleted_node_has_failed_at_once() -> None:
 
 
 def test_a_leaf_that_is_deleted_is_one_failure() -> None:
-    """Whoever deletes it does so node by node, and the daemon may know by then that it is gone."""
+    """Its nodes are deleted one by one, and the daemon may know by then that it is gone."""
     known = set(NODES)
     detection = _detection(*NODES)
     domains = detection.domains_of
@@ -113,7 +113,7 @@ def test_some_nodes_of_a_leaf_die_and_others_are_deleted() -> None:
 
 
 def test_most_nodes_that_are_deleted_at_once_are_believed_after_a_minute() -> None:
-    """A server that has lost its store tells of no nodes either; who removes most of a cluster means it."""
+    """A server that has lost its store lists no nodes either; a user that removes most of a cluster means it."""
     detection = _detection(*NODES)
     for name in NODES[:12]:
         detection.gone(name, "", 5.0)
@@ -214,7 +214,7 @@ def test_a_leaf_of_which_most_nodes_fail_is_one_failure() -> None:
     assert failures[Cause.DOMAIN].nodes == ("s1-l1-1", "s1-l1-2", "s1-l1-4")
     assert failures[Cause.DOMAIN].text == "s1/l1 failed: 3 of its 4 nodes are not ready"
     assert failures[Cause.UNREACHABLE].nodes == ("s2-l1-1",)
-    # Who was told with its domain need not be waited for once more.
+    # A node that was reported with its domain needs no second wait.
     assert all(
         detection.dead_for_debounce(name, 10.0) and detection.failed_for_debounce(name, 10.0)
         for name in failures[Cause.DOMAIN].nodes

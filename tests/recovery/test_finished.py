@@ -119,7 +119,7 @@ def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
     assert not finished.deleted("default/m0000", MigrationWrite.STALE, 0.0)
     assert finished.due(spec, 100.0, 10 * HOUR) == []
     finished.note(migration("m0000", 0.0, None), 10 * HOUR)
-    assert finished.due(spec, 100.0, 10 * HOUR) == [], "somebody wrote its status: it is under way again"
+    assert finished.due(spec, 100.0, 10 * HOUR) == [], "a client wrote its status: it is under way again"
 
 
 @settings(max_examples=100)
@@ -165,7 +165,7 @@ def test_in_a_cluster_finished_ones_go_and_those_under_way_stay() -> None:
 
 
 def test_the_same_pods_are_moved_again_though_an_earlier_migration_of_theirs_is_over() -> None:
-    """A node fails, is well before anybody was evicted, and fails again."""
+    """A node fails, is well before any pod was evicted, and fails again."""
     world = World(RecoverySpec(enabled=True, force_delete=True, debounce=5), {"s1/l1": 2})
     world.gang("g", 2)
     world.run()

@@ -1,4 +1,4 @@
-"""A Migration that names pods of another namespace keeps these from nothing, also while nobody has refused it."""
+"""A Migration that names pods of another namespace keeps these from nothing, also before it is refused."""
 
 import pytest
 
@@ -13,7 +13,7 @@ KEY = "hostile/theirs"
 
 
 def name_pod(world: World, uid: str, *, reason: str, makes_room_for: str = "", namespace: str = "hostile") -> None:
-    """A tenant writes a Migration for a scheduler that does not run, so that nobody refuses it at first."""
+    """A tenant writes a Migration for a scheduler that does not run, so that it is not refused at first."""
     spec = MigrationSpec(
         reason=reason,
         scheduler_name="not-running",

@@ -125,7 +125,7 @@ def test_in_parts_it_comes_to_the_same_and_others_go_on_meanwhile() -> None:
 
 
 def test_a_search_goes_on_at_once_however_long_its_parts_take() -> None:
-    """Not when it is looked at those that only wait."""
+    """It does not wait for the next round over pending moves."""
     world = _full_leaf(clock=partial(next, count(0.0, 1.0)))
     world.fail(world.nodes_of("g")["g-1"])
     world.run_when_due(14.0, 0.05)

@@ -115,7 +115,7 @@ async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, c
     finally:
         await watcher.stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "kopf"]
-    assert watcher.wrong() == "", "it was told to end"
+    assert watcher.wrong() == "", "a call of stop is no error"
 
 
 async def test_kopf_asks_for_metadata_and_takes_a_null_for_an_empty_list() -> None:

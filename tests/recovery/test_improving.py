@@ -1,4 +1,4 @@
-"""Moves nobody waits for: gangs return to fewer leaves, free nodes become one block, nodes that are to go empty."""
+"""Voluntary moves: gangs return to fewer leaves, free nodes become one block, nodes that are to go empty."""
 
 from collections.abc import Mapping
 

@@ -12,7 +12,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 WIDE = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
 AGAIN_SECONDS = 15
-"""Longer than the first pause before recovery makes a Migration anew."""
+"""Longer than the first pause before recovery makes a Migration again."""
 
 
 def failing(world: World, size: int = 2) -> str:
@@ -36,7 +36,7 @@ def until(world: World, phase: Phase) -> str:
 
 
 def end(world: World, key: str) -> None:
-    """Write the status as one that is done, as whoever may write it can."""
+    """Write the status as one that is done, as any client can that may write it."""
     world.edit(key, lambda migration: setattr(migration.status, "phase", Phase.DONE))
 
 
@@ -117,7 +117,7 @@ def test_a_status_that_was_forged_before_the_first_leaves_no_gang_on_a_dead_node
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and created again"])
 def test_one_that_is_deleted_before_its_creator_knows_it_leaves_no_gang_on_a_dead_node(again: bool) -> None:
-    """The watch tells of creation and deletion before the answer to the creation is read."""
+    """The watch reports creation and deletion before the answer to the creation is read."""
     world = World(FORCED, WIDE)
     missed: list[str] = []
     create = world._create

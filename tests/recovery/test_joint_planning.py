@@ -76,7 +76,7 @@ def _places(each: Sequence[tuple[GangWithLosses, str]], left: dict[str, int]) ->
         for seats in combinations_with_replacement([node for node in open_ if leaf(node) == home], count):
             taken = Counter(seats)
             if all(taken[node] * gpus <= open_[node] for node in taken):
-                # What the rest of it leaves is nobody's until it has gone.
+                # What the rest of it leaves is not free until it has gone.
                 yield from _places(more, {node: free - taken[node] * gpus for node, free in left.items()})
 
 
@@ -165,7 +165,7 @@ def built(
 def test_no_plan_seats_more_or_costs_less(
     sizes: list[int], gangs: list[tuple[int, int, int, int]], pods: list[tuple[int, int, int]], also: int
 ) -> None:
-    """Against all sets of pods that could move, and all ways to seat everybody, worked out without the planner."""
+    """Against all sets of pods that could move, and all ways to place all pods, worked out without the planner."""
     setup = built(sizes, gangs, pods, also)
     if setup is None or not 1 <= len(setup[2]) <= EXACT_MIGRATIONS:
         return

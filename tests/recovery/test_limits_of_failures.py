@@ -1,4 +1,4 @@
-"""Migrations that tenants create, and let nobody end, hold up none that heals a failed node."""
+"""Migrations that tenants create, and keep from ending, hold up none that heals a failed node."""
 
 import time
 

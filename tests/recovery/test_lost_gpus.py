@@ -58,7 +58,7 @@ def test_a_device_plugin_that_restarts_costs_nobody_a_pod(*, keeps_capacity: boo
 
 
 def test_who_has_no_place_yet_goes_too_though_what_is_left_would_do() -> None:
-    """Nobody tells whose GPU it was."""
+    """No object says whose GPU it was."""
     world = _two_pods()
     world.put("c", "s1-l1-2", 4)
     world.put("d", "s1-l1-3", 8)

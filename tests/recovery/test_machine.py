@@ -70,13 +70,13 @@ class Failing(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The daemon is started anew."""
+        """The daemon starts again."""
         self.world.start()
         self.world.run()
 
     @rule(data=st.data())
     def request(self, data: st.DataObject) -> None:
-        """Somebody asks for a move."""
+        """A user asks for a move."""
         bound = sorted(pod.metadata.name for pod in self.world.pods.values() if pod.spec.node_name)
         if bound:
             self.world.request(f"by-hand-{self.world.revision}", data.draw(st.sampled_from(bound)))
@@ -84,7 +84,7 @@ class Failing(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        """Somebody deletes a Migration."""
+        """A user deletes a Migration."""
         if self.world.migrations:
             self.world.cancel(data.draw(st.sampled_from(sorted(self.world.migrations))))
             self.world.run()

@@ -1,4 +1,4 @@
-"""Neighbours leave for a pod of a gang: whatever happens meanwhile, nobody waits for room that does not come."""
+"""Neighbours leave for a pod of a gang: whatever happens meanwhile, no pod waits for room that does not come."""
 
 import msgspec
 import pytest

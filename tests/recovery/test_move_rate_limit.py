@@ -30,7 +30,7 @@ def test_workloads_that_moved_long_ago_are_forgotten_though_nothing_moves_by_cho
 
 
 def test_a_clock_that_was_ahead_lengthens_no_rest_and_no_hour() -> None:
-    """Whoever led before had a clock that was a day ahead."""
+    """The leader before had a clock that was a day ahead."""
     moved, ahead = Moved(), EPOCH + 86_400
     migration = _evicted(1, ahead)
     migration.spec.reason = Cause.IMPROVEMENT.value

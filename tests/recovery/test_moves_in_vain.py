@@ -1,4 +1,4 @@
-"""Users who have pods of others moved, and then do not use the room: soon no pod moves for their namespace."""
+"""Users that get pods of others moved, and then do not use the room: soon no pod moves for their namespace."""
 
 from collections.abc import Callable
 

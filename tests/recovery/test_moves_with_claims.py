@@ -17,7 +17,7 @@ GPUS = 4
 
 @dataclass
 class NamedClaims(DeviceWorld):
-    """Pods that name their claims, and a controller that deallocates these only when it is told to."""
+    """Pods that name their claims, and a controller that deallocates these only on request."""
 
     whole_gpus: int = GPUS
     terminates: set[str] = field(default_factory=set)
@@ -47,7 +47,7 @@ class NamedClaims(DeviceWorld):
         return self.pods[name]
 
     def deallocate(self, name: str) -> None:
-        """Kubernetes sees that nobody uses a claim any more."""
+        """Kubernetes sees that no pod uses a claim any more."""
         claim = self.d.claims["default", name]
         metadata = msgspec.structs.replace(claim.metadata, finalizers=[])
         self.d.put_claim(msgspec.structs.replace(claim, metadata=metadata, status=ResourceClaimStatus()))

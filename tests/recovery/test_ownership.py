@@ -135,7 +135,7 @@ def test_one_that_names_this_scheduler_moves_no_pod_of_another(by_uid: bool) -> 
 
 @pytest.mark.parametrize("names", [True, False])
 def test_a_status_that_names_a_pod_of_another_scheduler_evicts_nothing(names: bool) -> None:
-    """Right before the eviction, whoever wrote the status: another scheduler, or an earlier version of one."""
+    """Right before the eviction, whichever client wrote the status: another scheduler, or an earlier version of one."""
     world = world_with(OTHER)
     run_gang(world, "g")
     world.kill.write = world.kill.count + 2  # what would begin the evictions is not written

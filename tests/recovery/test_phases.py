@@ -94,7 +94,7 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
 
 @pytest.mark.parametrize(("pod", "reason"), [("bare", "BarePod"), ("high", "NotLent")])
 def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> None:
-    """Somebody writes a Migration as the scheduler does, to have pods evicted without a seat."""
+    """A user writes a Migration as the scheduler does, to get pods evicted without a node for their replacements."""
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     where = run_gang(world, "g", 1)
     world.blocked = {"g-0"}

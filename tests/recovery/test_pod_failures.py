@@ -171,7 +171,7 @@ def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.sampled_from(["refused", "crash", "run", "gone"]))),
 )
 def test_no_workload_in_trouble_on_two_nodes_is_held_against_either(events: list[tuple[int, int, str]]) -> None:
-    """Against what is known of all pods, worked out anew."""
+    """Against what is known of all pods, worked out again."""
     failures = pod_failures(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
     states: dict[str, tuple[str, str, str]] = {}
     for number, (job, node, what) in enumerate(events):

@@ -34,14 +34,14 @@ class Machine:
         self.read: list[str] = []
         self.unread_pods: list[str] = []
         self.reasons: list[tuple[str, str]] = []
-        """The Migrations that are told on their own why a pod can't be read, with the reason."""
+        """The Migrations that learn on their own that a pod can't be read, with the reason."""
         self.pods_read: list[str] = []
         self.ignored: set[str] = set()
         """Uids of pods for which nothing waits."""
         self.ended: set[str] = set()
         """Uids of pods that hold no resources any more."""
         self.migrations = self
-        """The part of the machine that is told which pods could not be read."""
+        """The part of the machine that learns which pods could not be read."""
 
     def learned(self, uids: Sequence[str]) -> None:
         self.read += uids
@@ -269,7 +269,7 @@ async def test_a_second_migration_gets_the_reason_of_a_pod_that_is_too_large_at_
         r.learn(*pods, migration="default/early")
         assert not r.machine.reasons, "they are being read, and may be readable"
         await asyncio.sleep(1)
-        assert len(r.machine.unread_pods) == len(pods) and not r.machine.reasons, "all who wait get this answer"
+        assert len(r.machine.unread_pods) == len(pods) and not r.machine.reasons, "all that wait get this answer"
         started = len(r.tasks)
         r.learn(*pods, migration="default/second")
         assert [migration for migration, _ in r.machine.reasons] == ["default/second"] * len(pods)

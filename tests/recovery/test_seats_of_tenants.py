@@ -56,7 +56,7 @@ def test_a_migration_that_says_it_makes_room_is_limited_like_any_other() -> None
 
 
 def _refuse_to_record_seats(world: World, times: int) -> list[WriteStatus]:
-    """Refuse the writes after which Migrations evict; their seats are held by then. Return those refused."""
+    """Refuse the writes after which Migrations evict; nodes are reserved by then. Return those refused."""
     patch = world._patch
     refused: list[WriteStatus] = []
 

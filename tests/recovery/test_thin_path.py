@@ -84,7 +84,7 @@ def test_the_seat_is_kept_from_others_and_given_back_when_nobody_comes() -> None
     assert world.phases() == [Phase.PLACING]
     world.gang("thief", 1)
     world.run(5)
-    assert not world.nodes_of("thief"), "the seat is held"
+    assert not world.nodes_of("thief"), "the node is reserved"
     world.run(1000, step=50)
     assert world.phases() == [Phase.FAILED]
     assert world.condition("Placed")[1] == "NoReplacement"
@@ -198,7 +198,7 @@ def test_killed_at_any_write_it_ends_the_same(write: int, after: bool) -> None:
 
 @pytest.mark.parametrize("how", ["flaps", "dies", "is off"])
 def test_a_pod_that_terminates_is_deleted_at_once_only_where_its_node_has_been_dead_for_a_while(how: str) -> None:
-    """Somebody moves it, and its node falls silent while it has its grace period."""
+    """A user moves it, and its node falls silent while it has its grace period."""
     world = World(FORCED, LEAVES)
     world.gang("g", 1)
     world.run()

@@ -40,7 +40,7 @@ def _healed(world: World, lost: str) -> None:
 
 
 class Lossy(World):
-    """An API server whose answers to writes of a status get lost; the watch tells what became of them, or not."""
+    """An API server whose answers to writes of a status get lost; the watch reports what became of them, or not."""
 
     watch_works = True
 
@@ -176,7 +176,7 @@ def test_without_the_right_to_evict_it_says_so_once_and_asks_seldom() -> None:
 
 
 class Unwritable(World):
-    """An API server that lets nobody write the status of Migrations."""
+    """An API server that lets no client write the status of Migrations."""
 
     asked_status = 0
 

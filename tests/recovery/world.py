@@ -88,7 +88,7 @@ class World:
     def __post_init__(self) -> None:
         self.node_objects: dict[str, Node] = {node.metadata.name: node for node in fabric(self.leaves)}
         self.extra: dict[str, dict[str, Any]] = {}
-        """What else is told of the health of nodes."""
+        """Further fields of the status of nodes."""
         self.migrations: dict[str, Migration] = {}
         self.chains: dict[str, Sequence[Owner]] = {}
         self.pods: dict[str, Pod] = {}
@@ -123,7 +123,7 @@ class World:
         return Driver(copies_of(self.node_objects.values()), config)
 
     def run(self, seconds: float = 0.0, step: float = 1.0) -> None:
-        """Let time pass; the daemon does what it does, and is started anew when it is killed."""
+        """Let time pass; the daemon does what it does, and starts again when it is killed."""
         end = self.now + seconds
         while True:
             try:
@@ -146,7 +146,7 @@ class World:
     def settle(self) -> None:
         """Carry out everything there is to do now."""
         for _ in range(20_000):
-            out = self.recovery.step(self.now)  # first: what Migrations hold is nobody's to take
+            out = self.recovery.step(self.now)  # first: what Migrations hold is not free
             self.recovery.take_changed()  # the runner follows their owners
             for instruction in out:
                 self.carry_out(instruction)
@@ -296,7 +296,7 @@ class World:
         self.pods[fresh.metadata.uid] = fresh
 
     def tell_pod(self, uid: str) -> None:
-        """The watch tells of a pod, and of all that came of it."""
+        """The watch reports a pod, and all that came of it."""
         if uid not in self.pods:
             self.d.delete(Pod(metadata=ObjectMeta(uid=uid)))
         for pod in self.pods.values():
@@ -387,7 +387,7 @@ class World:
         return pod
 
     def tell_node(self, name: str) -> None:
-        """The watch of nodes tells of a node."""
+        """The watch of nodes reports a node."""
         node = self.node_objects[name]
         ready = node.status.conditions[0].status
         more = self.extra.get(name, {})
@@ -419,19 +419,19 @@ class World:
         self.tell_node(name)
 
     def request(self, name: str, *pods: str, namespace: str = "default", **spec: Any) -> None:
-        """Somebody creates a Migration."""
+        """A user creates a Migration."""
         wanted = msgspec.convert({"pods": [{"name": pod} for pod in pods], **spec}, MigrationSpec)
         created = self._create(namespace, name, wanted)
         assert created is not None
         self.recovery.migration_seen(created, self.now)
 
     def cancel(self, key: str) -> None:
-        """Somebody deletes a Migration."""
+        """A user deletes a Migration."""
         migration = self.migrations.pop(key)
         self.recovery.migrations.gone(migration.key, migration.metadata.uid)
 
     def edit(self, key: str, change: Callable[[Migration], None]) -> None:
-        """Someone changes a Migration, and the watch tells of it."""
+        """A client changes a Migration, and the watch reports it."""
         migration = self.migrations[key]
         change(migration)
         self.revision += 1

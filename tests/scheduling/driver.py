@@ -1,4 +1,4 @@
-"""An engine, the truth it is told of, and somebody who carries out what it wants done."""
+"""An engine, the truth that it is shown, and a client that carries out what it decides."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -214,14 +214,14 @@ class Driver:
         self.engine.rehearsed(uid, outcome, message, self.now)
 
     def write(self, bind: Bind) -> Pod:
-        """Carry out a bind at the API server, without anybody telling the engine."""
+        """Carry out a bind at the API server, without a report to the engine."""
         pod = self.pods[bind.pod.uid]
         pod.spec.node_name = bind.node
         pod.metadata.annotations |= bind.annotations
         return pod
 
     def write_conditions(self) -> None:
-        """Write on pods what they were marked with, as the API server keeps it; nobody tells the engine."""
+        """Write on pods what they were marked with, as the API server keeps it, without a report to the engine."""
         for said in self.said:
             if isinstance(said, MarkUnschedulable) and (pod := self.pods.get(said.pod.uid)) is not None:
                 since = timestamp(said.since)
@@ -259,7 +259,7 @@ class Driver:
         return {p.metadata.name: p.spec.node_name for p in pods if p.spec.node_name}
 
     def told(self, pod: Pod | None = None, reason: Reason | None = None) -> list[str]:
-        """Return what was told, of one pod, for one reason."""
+        """Return what was reported, of one pod, for one reason."""
         return [
             said.message
             for said in self.said
@@ -277,7 +277,7 @@ class Driver:
         return [said.pod.name for said in self.said if isinstance(said, Evict)]
 
     def preempted(self) -> list[str]:
-        """Return the names of the pods that were to give way."""
+        """Return the names of the victims."""
         return sorted(said.pod.name for said in self.said if isinstance(said, Preempt))
 
     def nominated(self) -> dict[str, str]:
@@ -317,7 +317,7 @@ class Driver:
 
 
 def copies(pods: Sequence[Pod]) -> list[Pod]:
-    """Return pods as they come from the wire: nobody else holds them."""
+    """Return pods as they come from the wire: no other object refers to them."""
     return [msgspec.convert(msgspec.to_builtins(pod), Pod) for pod in pods]
 
 

@@ -87,7 +87,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.evictions: dict[str, Preempt] = {}
         self.tried: dict[str, Bind] = {}
         self.disturbed: set[str] = set()
-        """Gangs of which somebody else took a member away, or that can't be rolled back."""
+        """Gangs of which another client took a member away, or that can't be rolled back."""
         self.config = Configuration()
         self.engine, self.twin = self.new_engine(), self.new_engine()
 
@@ -397,7 +397,7 @@ class EngineMachine(RuleBasedStateMachine):
         for held in self.engine.reserving.holds:
             workload = self.engine.workloads.get(held.workload)
             assert workload is not None
-            assert workload.at(Stage.PENDING), "nodes are held for those who wait"
+            assert workload.at(Stage.PENDING), "nodes are reserved for pending workloads"
         for instruction in said:
             self.carry_out(instruction)
         for uid in {instruction.pod.uid for instruction in said if isinstance(instruction, Preempt)}:
@@ -444,7 +444,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.eviction(data.draw(st.sampled_from(sorted(self.evictions))), refused, slow)
 
     def eviction(self, uid: str, refused: bool, slow: bool) -> None:
-        """Somebody is asked to go: he may stay, go, or take his time."""
+        """A pod is evicted: it may stay, go, or take its time."""
         del self.evictions[uid]
         pod = self.truth_pods.get(uid)
         outcome = EvictionOutcome.REFUSED if refused and pod is not None else EvictionOutcome.GOING
@@ -462,7 +462,7 @@ class EngineMachine(RuleBasedStateMachine):
     def check_binds(self, binds: list[Bind], decided: Container[str]) -> None:
         """Nothing is over what a node has by our own doing.
 
-        While a bind was held back, or its answer was lost, others may have come: that is seen before it is written.
+        While a bind was delayed, or its answer was lost, others may have come: that is seen before it is written.
         """
         nodes = self.engine.world.nodes
         for bind in binds:
@@ -546,7 +546,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.told("node", node.metadata.name, node)
         for pod in self.truth_pods.values():
             self.told("pod", pod.metadata.uid, pod)
-            # No pod bears conditions here: a gang that ran complete and was found half bound may be rolled back.
+            # No pod bears conditions here: a gang that ran complete and was found partially bound may be rolled back.
             self.disturb(pod)
         self.deliver(len(self.watch))
 
@@ -627,7 +627,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for uid in [uid for uid, pod in self.truth_pods.items() if pod.metadata.deletion_timestamp]:
-            self.remove_pod(uid)  # who was told to go is gone at last
+            self.remove_pod(uid)  # a pod that terminates is gone at last
         self.come_to_rest()
         if self.engine.reserving.holds or self.config is CONFIGS[3]:
             # A new process holds nothing at first; what was held is for all once it is given back.
@@ -643,11 +643,11 @@ class EngineMachine(RuleBasedStateMachine):
         for _ in range(100):
             self.deliver(len(self.watch))
             self.step(11)
-            # Longer than any pause of a workload, but for one that is held back.
+            # Longer than any pause of a workload, but for one in backoff.
             held = any(self.engine.queue.place(workload.id) is Place.BACKOFF for workload in self.engine.workloads)
             quiet = quiet + 1 if not (self.watch or self.flight or self.evictions or self.tried or held) else 0
             if quiet == 9:
-                break  # nobody waits for victims any more either
+                break  # no workload waits for victims any more either
             self.everything_is_answered()
         else:
             raise AssertionError("it never comes to rest")
@@ -682,11 +682,11 @@ class EngineMachine(RuleBasedStateMachine):
         assert _waiting(fresh) == _waiting(self.engine)
         said = fresh.step(self.now, lambda: 0.0)
         assert [instruction for instruction in said if isinstance(instruction, Bind)] == [], (
-            "something could be placed, and nobody woke it"
+            "a workload could be placed, and nothing woke it"
         )
         preemptors = {instruction.preemptor.uid for instruction in said if isinstance(instruction, Preempt)}
         assert not [uid for uid in preemptors if not self.tried_again_by_itself(uid)], (
-            "pods could be evicted for it, and nobody woke it"
+            "pods could be evicted for it, and nothing woke it"
         )
 
     def tried_again_by_itself(self, uid: str) -> bool:

@@ -113,7 +113,7 @@ class ExhaustivePlacement:
         return next((best for labelled in (True, False) if (best := self._lowest(empty=True, labelled=labelled))), None)
 
     def now(self, rule: "BestLeafSets", *, required: bool) -> "BestLeafSets | None":
-        """What may be taken now; where nobody says that it is required, further out if need be."""
+        """What may be taken now; unless it is required, further out if need be."""
         for labelled in (True, False):
             best = self._within(rule.depth, rule.size, empty=False, labelled=labelled)
             if best is None and not required:

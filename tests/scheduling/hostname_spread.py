@@ -1,7 +1,7 @@
 """Gangs with a spread constraint over hostnames, on up to 12 nodes, and every way to place them.
 
-Kubernetes judges a constraint pod by pod. Members that are placed lowest node first may end wherever no node that gets
-one is more than ``maxSkew`` above the lowest in the end, so ways are judged by what they come to.
+Kubernetes judges a constraint pod by pod. If each member goes to the lowest node, all may end wherever no node with a
+member is more than ``maxSkew`` above the lowest. So ways are judged by their end.
 """
 
 import random
@@ -57,7 +57,7 @@ class Case:
     # ------------------------------------------------------------ every way
 
     def best(self, *, empty: bool = False) -> Place | None:
-        """Return the nearest place of all ways, None where there is none; ``empty``: with nobody else there."""
+        """Return the nearest place of all ways, None where there is none; ``empty``: without other pods."""
         counted = [0 if empty else machine.strangers for machine in self.machines]
         free = [(GPUS if empty else m.free) if self._usable(m) else 0 for m in self.machines]
         domains = [at for at, machine in enumerate(self.machines) if self._is_domain(machine)]

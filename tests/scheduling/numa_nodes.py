@@ -83,7 +83,7 @@ def quantity(resource: str, amount: int) -> str:
 
 
 class NumaDriver(Driver):
-    """An engine that is told of NodeResourceTopology objects."""
+    """An engine that gets NodeResourceTopology objects."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         super().__init__(nodes)
@@ -103,7 +103,7 @@ class NumaDriver(Driver):
 
 @dataclass
 class Kubelet:
-    """A machine: who has each unit of each resource, by NUMA node. Memory counts in GiB."""
+    """A machine: which pod has each unit of each resource, by NUMA node. Memory counts in GiB."""
 
     capacity: Units
     policy: str

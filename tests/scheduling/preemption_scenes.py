@@ -73,7 +73,7 @@ class PreemptionScene:
             self.workloads.join(template, member, describes=False)
 
     def gang(self, name: str, least: int, mode: str = "pod") -> None:
-        """Tell of a gang how many members it needs."""
+        """Set how many members a gang needs."""
         workload = self.workloads.get(name)
         assert workload is not None
         workload.size, workload.disruption_mode = least, Disruption(mode)

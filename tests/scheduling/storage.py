@@ -1,4 +1,4 @@
-"""A driver with storage: claims, volumes and classes, and somebody who binds them."""
+"""A driver with storage: claims, volumes and classes, and a controller that binds them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -114,7 +114,7 @@ class StorageDriver(Driver):
             self.tell_as_it_is(item)
 
     def tell_as_it_is(self, *items: PersistentVolumeClaim | PersistentVolume) -> None:
-        """The watch tells what was not told yet."""
+        """The watch reports what it did not report yet."""
         for item in items:
             copy = msgspec.convert(msgspec.to_builtins(item), type(item))
             if isinstance(copy, PersistentVolume):
@@ -123,7 +123,7 @@ class StorageDriver(Driver):
                 self.storage.put(self.storage.claims, (copy.metadata.namespace, copy.metadata.name), copy)
 
     def change(self, item: PersistentVolumeClaim | PersistentVolume) -> str:
-        """They change at the API server, and nobody tells; return the resourceVersion."""
+        """They change at the API server, without a report; return the resourceVersion."""
         self._version += 1
         item.metadata.resource_version = str(self._version)
         if isinstance(item, PersistentVolume):
@@ -133,7 +133,7 @@ class StorageDriver(Driver):
         return item.metadata.resource_version
 
     def bind_claim(self, name: str, to: PersistentVolume) -> None:
-        """Somebody binds a claim to a volume."""
+        """The volume controller binds a claim to a volume."""
         pvc = self.claims[name]
         pvc.spec.volume_name, pvc.status.phase = to.metadata.name, "Bound"
         pvc.metadata.annotations[BIND_COMPLETED] = "yes"
@@ -152,7 +152,7 @@ class StorageDriver(Driver):
         return said
 
     def carry_out(self, pod: Pod, *, reported: bool = True) -> None:
-        """The server writes for a pod, or says that things have changed; ``reported``: and the watch tells of it."""
+        """The server writes for a pod, or says that things have changed; ``reported``: and the watch reports it."""
         done = self.preparing.pop(pod.metadata.uid)
         written: list[tuple[VolumeWrite, str]] = []
         problem = ""

@@ -40,7 +40,7 @@ class Stream:
     running: dict[str, float] = field(default_factory=dict)
     """When each pod that runs will really end, by uid."""
     begun: list[Run] = field(default_factory=list)
-    """The jobs that started; whoever reads it may empty it."""
+    """The jobs that started; a reader may empty it."""
 
     def __post_init__(self) -> None:
         self.driver = Driver(self.nodes, self.config)

@@ -27,7 +27,7 @@ ERRORS: Final[tuple[Callable[[], Exception], ...]] = (
     MemoryError,
     partial(OverBudgetError, "operations", "struck"),
 )
-"""Each makes an error anew: one that is raised again would keep alive what it came by before."""
+"""Each makes a new error: one that is raised again would keep alive what it came by before."""
 
 BARRIERS: Final = (
     "scheduling.engine.Engine._attempt",

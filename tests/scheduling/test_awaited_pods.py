@@ -168,7 +168,7 @@ def test_charges_leave_nothing_behind_and_no_gpu_is_given_twice(
         if going:
             d.delete(order.choice(going))  # type: ignore[attr-defined]
     free = 8 - sum(pod_gpus(pod) for pod in d.pods.values() if pod.spec.node_name)
-    assert all(pod.spec.node_name or pod_gpus(pod) > free for pod in wanted), "room is left, and nobody gets it"
+    assert all(pod.spec.node_name or pod_gpus(pod) > free for pod in wanted), "room is left, and no pod gets it"
 
 
 def pod_gpus(pod: Pod) -> int:

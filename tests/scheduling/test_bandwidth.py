@@ -1,4 +1,4 @@
-"""Bandwidth as a resource: reserved for whole gangs, given back, never more than there is, and the reason why not."""
+"""Bandwidth as a resource: reserved for whole gangs, given back, never more than there is, and the reason."""
 
 import random
 from collections import Counter

@@ -97,7 +97,7 @@ def test_a_search_for_victims_that_raises_pauses_and_others_have_theirs(
     monkeypatch.undo()
     d.apply(make_pod("other", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
     d.step(LONGEST_PAUSE_SECONDS)
-    assert "evil" in d.nominated(), "it is looked for again"
+    assert "evil" in d.nominated(), "the search starts again"
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -158,7 +158,7 @@ def test_an_explanation_that_takes_too_much_is_stopped_and_the_next_is_made(monk
 
 
 def costing(monkeypatch: pytest.MonkeyPatch, operations: int) -> None:
-    """Let each search for victims cost so much, and find nobody."""
+    """Let each search for victims cost so much, and find no victims."""
 
     def cost(*_: Any) -> None:
         charge(operations)

@@ -120,7 +120,7 @@ def test_a_pod_that_somebody_else_bound_to_the_very_node_holds_what_it_says() ->
     assert held(d, "s1-l1-1") == 4
     pod.spec.node_name = "s1-l1-1"
     d.tell_again(pod)
-    assert held(d, "s1-l1-1") == 0, "nothing on it tells of the charge, so a restart would not know of it either"
+    assert held(d, "s1-l1-1") == 0, "no field of it records the charge, so a restart would not know of it either"
     d.answer(pod.metadata.uid, BindOutcome.TAKEN)
     assert stage(d, pod) is Stage.BOUND
 

@@ -607,7 +607,7 @@ def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(mon
         d.run(pod)
         assert len(looked) <= 8, "whether it can be placed is not asked once for each member"
     assert sum("different classes, a gang may have" in message for message in d.told()) == len(pods), (
-        "each is told once"
+        "each gets one event"
     )
 
 

@@ -17,14 +17,14 @@ def gpus_of_namespace(d: DeviceDriver) -> int:
 
 
 def forge_status(d: DeviceDriver, pod: Pod, claim: str) -> None:
-    """Write what whoever may write ``pods/status`` can write."""
+    """Write what any client can that may write ``pods/status``."""
     pod.status.extended_resource_claim_status = PodExtendedResourceClaimStatus(claim)
     d.apply(pod)
     d.step()
 
 
 def forge_owner(d: DeviceDriver, claim: str, pod: Pod) -> None:
-    """Write what whoever may write ResourceClaims can write."""
+    """Write what any client can that may write ResourceClaims."""
     item = d.claims["default", claim]
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     metadata = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Pods of one ComputeDomain share an NVLink domain, whatever gang they belong to and whoever bound them."""
+"""Pods of one ComputeDomain share an NVLink domain, whatever gang they belong to and whichever scheduler bound them."""
 
 from typing import Any
 

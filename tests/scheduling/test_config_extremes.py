@@ -168,7 +168,7 @@ def test_a_text_that_names_something_of_kubernetes_is_checked(case: tuple[str, P
 
 
 def _decides(configuration: Configuration) -> None:
-    """Let an engine decide on a gang and a single pod; nothing may be set aside for an error."""
+    """Let an engine decide on a gang and a single pod; no attempt may end in an internal error."""
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}, gpus=2), configuration)
     pods = [make_pod("alone", namespace="other", gpus=1), *gang(2, gpus=2), *gang(3, gpus=1, name="h")]
     for pod in pods:
@@ -181,7 +181,7 @@ def _decides(configuration: Configuration) -> None:
 
 
 def _failures(d: Driver) -> list[Instruction]:
-    """Return what was set aside because of an error."""
+    """Return the internal errors."""
     return [said for said in d.said if isinstance(said, CountFailure)]
 
 

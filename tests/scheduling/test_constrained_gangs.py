@@ -321,7 +321,7 @@ def test_affinity_of_which_members_meet_a_part_only_is_met_by_others() -> None:
 
 @pytest.mark.parametrize("gpus", [(1, 1, 1, 1), (2, 1, 1)])
 def test_a_spread_with_an_empty_selector_counts_no_member(gpus: tuple[int, ...]) -> None:
-    # kube-scheduler counts no bound pod for it, so that the node which nobody may use sets no limit.
+    # kube-scheduler counts no bound pod for it, so that the node which no pod may use sets no limit.
     open_node = make_node("n0", "s/l", gpus=4, labels={HOSTNAME: "n0"})
     d = Driver([open_node, make_node("n1", "s/l", gpus=4, labels={HOSTNAME: "n1"}, unschedulable=True)])
     constraint = TopologySpreadConstraint(HOSTNAME, "DoNotSchedule", 1, label_selector=LabelSelector())

@@ -1,7 +1,7 @@
 """Gangs whose members look at each other, on up to 12 nodes: against every way to share them between racks and leaves.
 
-Who of a class sits on which node of a leaf and rack makes no difference to the others, so ways are counted in members
-of each leaf and rack: that is every placement there is, with as many members as the nodes hold.
+Which member of a class runs on which node of a leaf and rack makes no difference to the others. So ways are counted in
+members of each leaf and rack: that is every placement there is, with as many members as the nodes hold.
 """
 
 from collections import Counter

@@ -68,7 +68,7 @@ def test_what_can_not_be_is_told_and_others_are_placed(of: PodSpec, words: str) 
     where_ = d.run(odd, *members, ordinary)
     assert set(where_) == {"ordinary"}
     assert words in d.told(odd)[0]
-    assert d.told(members[0]), "and the gang is told why it waits"
+    assert d.told(members[0]), "and the gang gets its reason"
     assert not d.engine.pending_work
 
 

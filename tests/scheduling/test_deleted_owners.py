@@ -1,4 +1,4 @@
-"""Pods whose owner was deleted are about to be deleted too: they take no place, and nothing gives way to them."""
+"""Pods whose owner was deleted are about to be deleted too: they take no place, and nothing is preempted for them."""
 
 import pytest
 from hypothesis import given, settings
@@ -50,7 +50,7 @@ def test_a_gang_that_waits_and_whose_job_is_deleted_evicts_nothing(size: int) ->
     pods = members(size)
     d.apply(*pods)
     d.run()
-    assert d.preempted() == [], "it has no place even if all others give way"
+    assert d.preempted() == [], "it has no place even if all others are preempted"
     for pod in pods:  # bare pods that are no gang any more, as an API server that forgot their owner has them
         pod.metadata.annotations.clear()
     d.disown(JOB)
@@ -200,7 +200,7 @@ def namespace(uid: str, deleted: str | None = None) -> PartialObject:
 
 @pytest.mark.parametrize("reported", [False, True])
 def test_pods_of_a_namespace_that_was_created_again_are_scheduled_if_their_watch_was_first(*, reported: bool) -> None:
-    """Each kind has its own watch. One that began anew may report the new namespace without the deletion."""
+    """Each kind has its own watch. One that began again may report the new namespace without the deletion."""
     d = full(2)
     d.engine.namespaces_applied([namespace("u1", deleted="now")])
     again = make_pod("again", gpus=8, priority=10)
@@ -294,7 +294,7 @@ def test_pods_that_come_back_again_and_again_leave_nothing_and_get_one_event() -
 
 
 def test_the_rest_of_a_gang_of_several_jobs_waits_for_new_members() -> None:
-    """As in a JobSet of which one Job is made anew."""
+    """As in a JobSet of which one Job is made again."""
     d = Driver(fabric({"s1/l1": 4}))
     pods = members(4)
     for n, pod in enumerate(pods):

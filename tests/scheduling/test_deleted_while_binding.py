@@ -71,7 +71,7 @@ def test_a_volume_claim_deleted_while_resource_claims_are_written_fails_its_pod_
     d.put_claim_of_volume("data", LOCAL)
     d.storage.put(d.storage.volumes, "pv", volume("pv"))
     d.settle(30)
-    assert d.volume_writes, "it is tried again once the claim exists"
+    assert d.volume_writes, "the next attempt comes once the claim exists"
 
 
 @pytest.mark.unrecorded

@@ -44,7 +44,7 @@ def load_of(machines: list[Machine]) -> list[Pod]:
 
 
 def plain(said: list[Instruction]) -> list[object]:
-    """Say the same without rows and generations, which tell how the engine came to know what it knows."""
+    """Say the same without rows and generations, which depend on how the engine came to know what it knows."""
     return [
         _plain(instruction.decision) if isinstance(instruction, RecordDecision) else instruction for instruction in said
     ]

@@ -27,7 +27,7 @@ def attempts_only() -> Iterator[None]:
 
 @contextmanager
 def counted(counts: list[str]) -> Iterator[None]:
-    """Note who is refused without an attempt."""
+    """Note which workloads are refused without an attempt."""
     again = FailureCache.again
 
     def noted(self: FailureCache, workload: object, now: float, clock: Callable[[], float]) -> list[Instruction] | None:

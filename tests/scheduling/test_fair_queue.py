@@ -45,7 +45,7 @@ class Held:
 
 
 class Line(RuleBasedStateMachine):
-    """Against a list that is sorted anew each time."""
+    """Against a list that is sorted again each time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ TestLine.settings = settings(max_examples=150, stateful_step_count=40, deadline=
 
 
 class Limited(RuleBasedStateMachine):
-    """With tokens and time: who has none left is passed over, and only then."""
+    """With tokens and time: a namespace that has none left is passed over, and only then."""
 
     RATE, BURST = 0.5, 2
 

@@ -1,4 +1,4 @@
-"""Fair between namespaces, as seen from outside the engine: who is decided on when."""
+"""Fair between namespaces, as seen from outside the engine: which workload is tried when."""
 
 import itertools
 from fractions import Fraction

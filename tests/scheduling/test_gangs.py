@@ -512,7 +512,7 @@ def test_a_gang_that_lost_all_its_members_is_placed_all_or_none_again() -> None:
 
 @pytest.mark.parametrize("early", [True, False], ids=["new ones come first", "old ones go first"])
 def test_while_all_members_end_the_next_ones_are_placed_all_or_none(early: bool) -> None:
-    """Somebody deleted all pods of a gang: the new ones are no replacements beside others that run on."""
+    """A user deleted all pods of a gang: the new ones are no replacements beside others that run on."""
     d = Driver(fabric({"s1/l1": 5}))
     pods, late = [named(number, 3) for number in range(3)], [named(number, 3) for number in (10, 11, 12)]
     d.run(*pods)

@@ -1,4 +1,4 @@
-"""Which gang a pod belongs to, whoever made it: the order of the rules, and what is told where two disagree."""
+"""Which gang a pod belongs to, whatever made it: the order of the rules, and the warnings where two disagree."""
 
 from collections.abc import Mapping, Sequence
 
@@ -86,7 +86,7 @@ def test_each_rule_alone(number: int) -> None:
     reading = understood(pod_with(number), ALL, JOB)
     assert short(reading.workload) == RULES[number][-1]
     assert not reading.member.problem
-    assert not reading.warnings, "the Job rule is what holds where nobody said anything: it contradicts nobody"
+    assert not reading.warnings, "the Job rule holds where nothing else is said: it contradicts nothing"
 
 
 PAIRS = [(high, low) for high in range(len(RULES) - 1) for low in range(high + 1, len(RULES) - 1)]
@@ -110,7 +110,7 @@ def test_gang_false_is_above_all_and_contradicts_what_names_a_group(number: int)
     pod.metadata.annotations["topology.scheduler/gang"] = "false"
     reading = understood(pod, ALL, JOB)
     assert short(reading.workload) == ("", 1)
-    assert bool(reading.warnings) == (RULES[number][0] != "lws"), "labels of a controller are nobody's wish"
+    assert bool(reading.warnings) == (RULES[number][0] != "lws"), "labels of a controller are no user's wish"
 
 
 def test_those_that_agree_are_not_told_of() -> None:

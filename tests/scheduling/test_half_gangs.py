@@ -1,4 +1,4 @@
-"""Half-bound gangs: first in line, their seats held, rolled back after 5 s unless they ran complete."""
+"""Partially bound gangs: first in line, nodes reserved for them, rolled back after 5 s unless they ran complete."""
 
 from itertools import pairwise
 from typing import Any
@@ -55,7 +55,7 @@ def test_a_successor_completes_a_partially_bound_gang_before_an_older_pod_is_pla
 
 
 def test_pods_found_bound_after_the_first_decision_do_not_put_a_gang_first() -> None:
-    """Whoever may create pods could claim that: a pod with a node and a gang-id of its own namespace."""
+    """Any user that may create pods could claim that: a pod with a node and a gang-id of its own namespace."""
     d = Driver(fabric({"s1/l1": 4}))
     d.settle()
     said = {"gang-id": "default/g", "gang-minimum": "3"}
@@ -271,7 +271,7 @@ def test_a_seat_is_free_again_once_its_gang_is_rolled_back() -> None:
 
 
 def test_a_large_rollback_is_handed_out_in_parts() -> None:
-    """Whoever may create pods can bind thousands of them itself, as a gang that is never complete."""
+    """Any user that may create pods can bind thousands of them itself, as a gang that is never complete."""
     d = Driver(fabric({"s1/l1": 8}))
     said = {"gang-id": "default/g", "gang-minimum": "100000", "gang-size": "100000"}
     said |= {"gang-name": "g", "rank": "0"}

@@ -38,7 +38,7 @@ def test_what_was_emitted_of_one_pod_is_bounded() -> None:
     d.forget()
     d.apply(pod)
     d.step()
-    assert not any("the scheduler does not know it" in text for text in d.told(pod)), "the newest are known to be told"
+    assert not any("the scheduler does not know it" in text for text in d.told(pod)), "the newest have their event"
 
 
 def test_members_that_are_deleted_in_order_are_not_each_followed_by_a_look_at_all_others(

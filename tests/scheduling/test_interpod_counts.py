@@ -1,4 +1,4 @@
-"""Cached counts of inter-pod terms equal counts made anew, and their work is charged."""
+"""Cached counts of inter-pod terms equal counts made again, and their work is charged."""
 
 from collections.abc import Callable
 
@@ -55,7 +55,7 @@ def test_pods_that_come_and_go_as_on_a_stack_are_counted(
         elif stack:
             stack.pop()
         if number % 3 == 2:
-            continue  # not each change is looked at
+            continue  # skip some changes
         wanted = sums.copy()
         for row, profile in stack:
             if profile is profiles[True] and column[row] != UNKNOWN and (where is None or where[row]):

@@ -17,7 +17,7 @@ MEMBERS = 300
 
 
 class Counted(dict[str, Member]):
-    """Members that count how often one of them is looked at in passing."""
+    """Members that count how often a loop reads one of them."""
 
     looks = 0
 

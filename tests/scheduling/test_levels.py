@@ -243,7 +243,7 @@ def test_a_clock_that_runs_ahead_shortens_no_waiting() -> None:
 
 
 def test_others_give_way_for_the_level_to_which_it_has_relaxed() -> None:
-    """In no leaf enough of them may go, in both together they may: nobody was preempted for that before."""
+    """In no leaf enough of them may go, in both together they may: no pod was preempted for that before."""
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     d.engine.budgets_known()
     busy = fill_nodes(d, "s1-a-1", "s1-a-2", "s1-b-1", "s1-b-2")

@@ -1,4 +1,4 @@
-"""Grace periods are chosen by whoever makes a pod: none of them keeps a pod of higher priority waiting for ever."""
+"""The user of a pod chooses its grace period: none a pod of higher priority waiting for ever."""
 
 from math import inf
 

@@ -32,7 +32,7 @@ def test_a_limit_below_the_leaves_seen_is_warned_about_once(limits: str, warning
     assert len(d.complaints()) == len(warnings), "once, and not for every node that comes"
     d.engine.configure(config)
     d.run(*gang(2, name="c"))
-    assert len(d.complaints()) == 2 * len(warnings), "again when the configuration is read anew"
+    assert len(d.complaints()) == 2 * len(warnings), "again when the configuration is read again"
 
 
 def test_a_leaf_that_grows_beyond_the_limit_is_warned_about() -> None:

@@ -1,4 +1,4 @@
-"""No pod stays pending because nobody tried it again when a pod came or went: a new scheduler finds no node either."""
+"""No pod stays pending for lack of an attempt when a pod came or went: a new scheduler finds no node either."""
 
 from typing import Final, NamedTuple
 

@@ -103,7 +103,7 @@ def test_the_wishes_of_who_is_there_count_too() -> None:
     assert other.run(web_pod("p")) == {"p": "n2"}
     needy = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
     needy.apply(make_pod("bound", spec=one_gpu_spec(affinity=pod_affinity("rack")), node="n2", scheduler="other"))
-    assert needy.run(web_pod("p")) == {"p": "n2"}, "required affinity of who is there draws a little"
+    assert needy.run(web_pod("p")) == {"p": "n2"}, "required affinity of a running pod draws a little"
 
 
 def test_what_should_be_spread_anyway_is_even_and_never_waits() -> None:

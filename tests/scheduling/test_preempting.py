@@ -53,7 +53,7 @@ def test_a_gang_clears_one_leaf_by_one_plan() -> None:
     d.evict(victims[0])
     d.step(1)
     assert d.where(*members) == {}
-    assert len(d.preempted()) == 2, "nobody else while one is still going"
+    assert len(d.preempted()) == 2, "no other pod while one still terminates"
     d.evict(victims[1])
     d.settle(1)
     assert len(d.where(*members)) == 2

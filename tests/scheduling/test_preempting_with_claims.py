@@ -190,7 +190,7 @@ def contended(kind: str) -> DeviceDriver:
 
 @pytest.mark.parametrize("kind", ["whole", "share", "partition"])
 def test_a_claim_that_a_pod_waits_for_gets_no_further_pods_of_lower_priority(kind: str) -> None:
-    """Otherwise a controller that makes the victims anew holds up the pod of higher priority for ever."""
+    """Otherwise a controller that makes the victims again holds up the pod of higher priority for ever."""
     d = contended(kind)
     d.claim("shared", asking(1))
     lows = [d.sharing(make_pod(f"low-{number}"), "shared") for number in range(2)]

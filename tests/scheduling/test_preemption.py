@@ -1,4 +1,4 @@
-"""Who gives way: the order in which sets of victims are compared, and the least of all sets by trying them all."""
+"""Victims: the order in which sets of victims are compared, and the least of all sets by trying them all."""
 
 from collections import Counter
 from dataclasses import replace
@@ -336,7 +336,7 @@ def test_no_other_set_costs_less(
 @given(data=st.data(), every_set=st.sampled_from([5, 0]))
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: int) -> None:
-    """By trial; where not every set is tried, at least nobody goes who could stay."""
+    """By trial; where not every set is tried, at least no pod goes that could stay."""
     held = [
         replace(pod, port=data.draw(st.sampled_from([0, 80])))
         for pod in data.draw(running_pods(gangs=True, budgets=True))

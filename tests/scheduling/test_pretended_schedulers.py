@@ -1,4 +1,4 @@
-"""A tenant pretends that another scheduler is about to place pods everywhere: whoever finds that out waits once."""
+"""A tenant pretends that another scheduler is about to place pods everywhere: a pod that meets this waits once."""
 
 from collections.abc import Callable
 

@@ -11,7 +11,7 @@ ids = st.sampled_from("abcde")
 
 
 class Line(RuleBasedStateMachine):
-    """Against a plain list of who is where."""
+    """Against a plain list of the place of each workload."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -179,7 +179,7 @@ def test_every_leaf_and_spine_tells_free_room_and_what_took_its_nodes() -> None:
     }
 
 
-# ---------------------------------------------------------------- ways out, one by one
+# ---------------------------------------------------------------- remedies, one by one
 
 
 def test_what_ends_by_itself_is_waited_for() -> None:
@@ -374,7 +374,7 @@ def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_ch
 
 
 def test_they_stand_behind_what_is_told_later_too() -> None:
-    """That nodes are held for it is told after a while, though nothing changed: the condition keeps the ways out."""
+    """After a while an event reports reserved nodes, though nothing changed: the condition keeps the remedies."""
     d = Driver(fabric({"s/a": 2}), configured("{reservation: {after: 30s}}"))
     d.apply(foreign_pod("x", "s-a-1", expected="1h"))
     pods = gang(2)
@@ -391,7 +391,7 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
     ]
     assert "Reserved: s/a" in conditions[-1]
     assert "What would help, cheapest first: (1) wait until" in conditions[-1]
-    assert conditions == list(dict.fromkeys(conditions)), "none of it is told twice"
+    assert conditions == list(dict.fromkeys(conditions)), "none of it is reported twice"
 
 
 def test_what_would_help_is_told_anew_when_the_required_level_relaxes() -> None:
@@ -463,7 +463,7 @@ def test_work_is_done_in_slices_and_decisions_go_on_between_them() -> None:
 
 
 def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> None:
-    """What is free counts as of the moment of the copy; who came after it held nothing then."""
+    """What is free counts as of the moment of the copy; pods that came after it used no GPU then."""
     d = Driver(fabric({"s/a": 2}))
     waiting(d)
     d.engine.explain(d.now, lambda: 0.0, 0.0)
@@ -580,11 +580,11 @@ def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> 
     d = Driver([make_node("a", "s1/l1"), make_node("b", "s1/l2")])
     why_ = d.engine.why
     pods = gang(2, gpus=8)
-    other = gang(2, name="huge", gpus=16)  # no way out: no node has so many
+    other = gang(2, name="huge", gpus=16)  # no remedy: no node has so many
     d.apply(foreign_pod("x", "b", 4), *pods, *other)
     entry = d.engine.workloads.of_pod(pods[0].metadata.uid)
     assert entry is not None
-    assert not why_.expected(entry[0].id), "nothing was told yet"
+    assert not why_.expected(entry[0].id), "nothing was reported yet"
     d.engine.step(d.now, lambda: 0.0, 1.0)
     assert why_.expected(entry[0].id)
     while why_.due(d.now):

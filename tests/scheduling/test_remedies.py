@@ -139,7 +139,7 @@ def placed(case: Case, pods: Sequence[Pod], back: Sequence[str] = (), but: Seque
 
 
 def told(case: Case) -> tuple[Remedy, ...]:
-    """The ways out, none where the gang is placed."""
+    """The remedies, none where the gang is placed."""
     d = driver(case)
     pods = members(case)
     d.apply(*pods)
@@ -155,7 +155,7 @@ def ended(way: Remedy) -> list[str]:
 
 
 def true(case: Case, way: Remedy) -> bool:
-    """Carry a way out out, all parts of it, on an engine that knows of nothing else."""
+    """Carry out a remedy, all parts of it, on an engine that knows of nothing else."""
     parts = way.parts or (way,)
     pods = members(case, next((part.size for part in parts if part.kind is RemedyKind.REDUCE), None))
     for part in parts:

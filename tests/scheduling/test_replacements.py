@@ -1,4 +1,4 @@
-"""Seats for pods that are yet to be made: whom they keep off, and who gets them."""
+"""Nodes that are reserved for pods yet to be made: which pods they keep off, and which get them."""
 
 from dataclasses import replace
 
@@ -151,7 +151,7 @@ def test_pods_alone_are_known_by_their_controller() -> None:
 
 
 def test_each_replacement_takes_the_seat_of_its_own_index_whichever_comes_first() -> None:
-    """Both seats are of one gang and equally good; only the index tells which is whose."""
+    """Both seats are of one gang and equally good; only the index says which is whose."""
     d = _driver({"s1/l1": 4})
     pods = _gang(d)
     where = d.run(*pods)

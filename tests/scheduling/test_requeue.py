@@ -314,7 +314,7 @@ def test_a_heartbeat() -> None:
 
 def test_time() -> None:
     d, _, waiter = full()
-    assert d.engine.next_due() == 30, "it is looked then whether a node is to be held for it"
+    assert d.engine.next_due() == 30, "the scheduler checks then whether to reserve a node for it"
     assert tried(d, 30) == 0
     assert tried(d, 10_000) == 0
     assert unschedulable(d, waiter)

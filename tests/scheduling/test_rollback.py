@@ -54,7 +54,7 @@ def test_a_gang_that_can_not_be_completed_is_rolled_back() -> None:
 
 
 def test_a_gang_is_not_given_up_while_a_bind_is_on_its_way() -> None:
-    # Its one bind is refused, and long afterwards the other one lands: only then is it half bound.
+    # Its one bind is refused, and long afterwards the other one lands: only then is it partially bound.
     d = Driver(fabric({"s1/l1": 2}))
     d.own(owner("ReplicaSet", "g"))
     pods = gang(2, controlled=True)
@@ -178,7 +178,7 @@ def test_a_gang_that_ran_whole_is_never_rolled_back() -> None:
 
 
 def test_a_member_deleted_while_the_gang_is_being_bound_does_not_leave_half_of_it() -> None:
-    # Its successor finds its place taken: nobody's bind failed, and still the gang can't be completed.
+    # Its successor finds its place taken: no bind failed, and still the gang can't be completed.
     d = Driver(fabric({"s1/l1": 3}))
     d.own(owner("ReplicaSet", "g"))
     pods = gang(3, controlled=True)

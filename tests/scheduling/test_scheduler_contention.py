@@ -216,7 +216,7 @@ def test_where_nothing_was_heard_of_others_for_long_nothing_is_left_even_while_t
     d = Driver([make_node("n0", gpus=0, cpu="2"), make_node("n1", gpus=0, cpu="8")], leaves_room=True)
     d.apply(theirs("runs", node="n0", phase="Running"))
     for number in range(int(USED_SECONDS / 5)):
-        d.apply(theirs(f"comes-{number}", cpu="0", node="n1"))  # somebody always waits or came a moment ago
+        d.apply(theirs(f"comes-{number}", cpu="0", node="n1"))  # some pod is always pending or came a moment ago
         d.apply(theirs(f"waits-{number}"))
         if number == 1:
             assert "n0" in kept(d)
@@ -236,7 +236,7 @@ def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> N
     d.apply(make_pod("first", cpu="1"))
     d.step()
     (uid,) = d.flight
-    d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not tell of it
+    d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not report it
     d.now += STALE_SECONDS + 0.01
     d.apply(make_pod("second", cpu="1"))
     d.step()
@@ -258,7 +258,7 @@ def test_nobody_spins_while_the_watch_is_late_and_the_others_are_done() -> None:
     waits.spec.node_name = "n0"
     d.apply(waits)
     d.step(SETTLED_SECONDS - 0.1)
-    d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not tell of it
+    d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not report it
     d.step(STALE_SECONDS + 0.1)
     steps = 0
     while d.engine.world.kept:

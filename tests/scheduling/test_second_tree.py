@@ -318,7 +318,7 @@ def test_what_is_lost_of_a_segment_goes_back_to_its_domain() -> None:
     assert rank_of(again) == 4
 
 
-# ---------------------------------------------------------------- rules, time, ways out
+# ---------------------------------------------------------------- rules, time, remedies
 
 
 RULES = "{placementRules: [{name: rack, nodes: 2, level: accelerator-domain}]}"

@@ -1,4 +1,4 @@
-"""Whose room a reservation takes only a part of may give way for the rest; whose room it takes whole gives no way."""
+"""A pod whose room a reservation takes in part may be preempted for the rest; one whose room it takes whole may not."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def low(d: Driver, name: str, node: str, *, gpus: int = 8, ends: float = 7200, p
 
 
 def reserving(d: Driver, name: str = "reserving", *, gpus: int, priority: int = 5) -> Pod:
-    """A pod that evicts nobody, and for which a node is held until pods end there."""
+    """A pod that evicts no pod, and for which a node is reserved until pods end there."""
     pod = timed_pod(name, priority=priority, gpus=gpus)
     pod.spec.preemption_policy = "Never"
     d.apply(pod)
@@ -153,7 +153,7 @@ def test_one_that_goes_anyhow_for_others_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(("lasts", "victims"), [(7100, ["v"]), (7159, [])])
 def test_one_that_would_end_in_time_only_if_it_started_at_once_evicts_nobody(lasts: int, victims: list[str]) -> None:
-    """The node is held for two hours after the start, and 31 seconds are over: another 29 pass until it has room."""
+    """The node is reserved for two hours after the start. 31 seconds have passed; 29 more pass until it has room."""
     d = driver({"s1/l1": 1})
     v = low(d, "v", "s1-l1-1", ends=7200)
     first = reserving(d, gpus=8)

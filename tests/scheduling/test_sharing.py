@@ -1,4 +1,4 @@
-"""Quotas and access to domains: what the configuration leaves to a namespace, and how that is told."""
+"""Quotas and access to domains: what the configuration leaves to a namespace, and how events report that."""
 
 import pytest
 
@@ -157,7 +157,7 @@ def test_a_gang_that_waits_for_a_quota_is_tried_again() -> None:
 
 
 def test_a_quota_does_not_hide_that_no_node_tells_the_level() -> None:
-    """Nobody gives way to a gang that no room would help, and the others are served."""
+    """No pod is preempted for a gang that no room would help, and the others are served."""
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 16}}]}", {"l1": 2, "l2": 2})
     d.engine.budgets_known()
     d.run(make_pod("holder", namespace="a", gpus=8))

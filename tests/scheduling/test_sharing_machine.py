@@ -1,4 +1,4 @@
-"""Quotas and reserved domains under whatever happens: never broken by a decision, and nobody waits for nothing."""
+"""Quotas and reserved domains under whatever happens: never broken by a decision, and no pod waits for nothing."""
 
 from collections import Counter
 from fnmatch import fnmatchcase
@@ -140,7 +140,7 @@ class Shared(RuleBasedStateMachine):
     def step(self, fails: bool) -> None:
         d = self.driver
         before = {uid: bind.node for uid, bind in d.flight.items()}
-        d.step(20)  # whoever backs off is ready by then
+        d.step(20)  # workloads in backoff are ready by then
         self.check({uid: bind.node for uid, bind in d.flight.items() if uid not in before})
         for number, uid in enumerate(list(d.flight)):
             d.answer(uid, BindOutcome.REJECTED if fails and not number else BindOutcome.BOUND)

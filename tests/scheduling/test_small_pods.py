@@ -66,7 +66,7 @@ steps = st.lists(
 
 
 class Cluster:
-    """A small world that changes, and two planners of it: one that keeps what it knows, and one made anew each time."""
+    """A small world that changes, and two planners of it: one that keeps what it knows, and a new one each time."""
 
     def __init__(self, typical: tuple[tuple[PodKind, int], ...] = ()) -> None:
         self.world = World(SchedulerConfig())
@@ -93,7 +93,7 @@ class Cluster:
         self.world.put_node(node, 0.0)
 
     def planned(self, wanted: PodClass) -> tuple[int, tuple[int, ...]] | None:
-        """Return the row and the GPUs of a pod; whoever plans it comes to the same."""
+        """Return the row and the GPUs of a pod; both planners come to the same."""
         ask, layout = PlacementQuery([(wanted, 1)], gang=False), self.world.layout
         anew = Planner(self.world.around, self.world.history, self.policy)
         kept, fresh = self.keeps.plan(ask, layout, 0.0), anew.plan(ask, layout, 0.0)
@@ -440,7 +440,7 @@ def test_a_share_does_not_take_the_gpu_that_is_kept_for_a_nominated_pod() -> Non
     world.count(world.nodes.row_of["a"], ((GPU, 1),), None, 1)
     assert d.run(cls) == {}
     assert "1 Insufficient GPU shares" in d.told(cls)[0]
-    assert d.run(share("second", "0.6")) == {"second": "a"}, "what is left of the first GPU is nobody's"
+    assert d.run(share("second", "0.6")) == {"second": "a"}, "what is left of the first GPU stays unused"
 
 
 def test_pods_that_are_refused_are_not_typical() -> None:
@@ -513,7 +513,7 @@ def test_a_restart_finds_the_account_as_it_was(actions: list[tuple[str, bool, in
         if delete:
             deleted = pods.pop(which % len(pods))
             d.delete(deleted)
-    # Pods that wait may be placed by the last deletion, and what is told to the new one is what is there.
+    # Pods that wait may be placed by the last deletion, and the new one gets the reason that holds now.
     d.settle()
     again = Driver(reversed(cluster()))
     random.shuffle(pods)  # type: ignore[attr-defined]

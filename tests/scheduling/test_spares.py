@@ -1,4 +1,4 @@
-"""Nodes kept free for recovery: which they are, who may use them, and what is told of it."""
+"""Nodes kept free for recovery: which they are, which pods may use them, and what events report of it."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -214,7 +214,7 @@ def test_what_a_running_gang_has_lost_may_use_them() -> None:
     ),
 )
 def test_whatever_happens(leaves: list[int], per_leaf: int, events: list[tuple[str, int, int]]) -> None:
-    """No ordinary pod goes to a kept node, nobody is evicted, and a new process keeps the same nodes."""
+    """No ordinary pod goes to a kept node, no pod is evicted, and a new process keeps the same nodes."""
     shape = {f"s1/l{n}": size for n, size in enumerate(leaves, 1)}
     config = configured(f"{{spares: {{perLeaf: {per_leaf}}}, preemption: {{enabled: false}}}}")
     d = Driver(fabric(shape), config)

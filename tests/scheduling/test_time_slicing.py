@@ -127,7 +127,7 @@ def test_nodes_that_are_taken_meanwhile_are_not_held(after: int) -> None:
     d = half_full(HOLDS, hurried())
     d.now += 30
     parts(d, lambda number: number < after)
-    # Somebody takes what the plan counts on, and says nothing of when he ends.
+    # Another pod takes what the plan counts on, and does not say when it ends.
     d.delete(*(pod for pod in list(d.pods.values()) if pod.metadata.name.startswith("p-2-")))
     for node in (1, 2):
         pod = make_pod(f"web-{node}", gpus=8, node=f"s1-l2-{node}", scheduler="other", phase="Running")

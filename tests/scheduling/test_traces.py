@@ -22,7 +22,7 @@ def hosts(count: int) -> list[Node]:
 def stream(jobs: int, nodes: int, load: float, *, reserving: bool, says: bool) -> tuple[list[tuple[int, Run]], float]:
     """Let jobs of the trace come so fast that they ask for ``load`` times what the nodes have; return GPUs and runs.
 
-    With how much later than first promised somebody started.
+    With the longest delay of a start after the first promise.
     """
     traced = [(job.gpus, job.at, job.seconds or 0.0) for job in read_muri(data("gangs", "muri", "trace2.csv"))[:jobs]]
     work = sum(gpus * seconds for gpus, _, seconds in traced)

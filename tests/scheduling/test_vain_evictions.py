@@ -1,4 +1,4 @@
-"""Pods of users who have others evicted, and then do not use the room: their namespace soon evicts none."""
+"""Pods of users that get others evicted, and then do not use the room: their namespace soon evicts none."""
 
 from collections.abc import Callable
 

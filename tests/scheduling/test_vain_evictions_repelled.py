@@ -1,4 +1,4 @@
-"""Evictions beside moves, for devices, and for workloads that others repel: when they are in vain, and for whom."""
+"""Evictions beside moves, for devices, and for workloads that others repel: when they are in vain."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is kept by class is what would be found anew, however little of it is kept."""
+"""What is kept by class is what a new search would find, however little of it is kept."""
 
 import numpy as np
 import pytest

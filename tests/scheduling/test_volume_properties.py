@@ -1,4 +1,4 @@
-"""What holds of assumed volumes whatever happens: none is promised twice, and nothing stays promised to nobody."""
+"""What holds of assumed volumes whatever happens: none is promised twice, and no promise outlives its pod."""
 
 import pytest
 from hypothesis import settings
@@ -95,7 +95,7 @@ class Promised(RuleBasedStateMachine):
         for key, choice in held.items():
             pv = self.d.volumes.get(choice.volume)
             reference = pv.spec.claim_ref if pv else None
-            assert reference is None or reference.name == key[1], "what is given away is promised to nobody else"
+            assert reference is None or reference.name == key[1], "what is given away is promised to no other pod"
 
     @invariant()
     def only_pods_on_their_way_hold_anything(self) -> None:

@@ -1,4 +1,4 @@
-"""Pods with volume claims: where they go, what they are told, and when they are tried again."""
+"""Pods with volume claims: where they go, which reasons they get, and when they are tried again."""
 
 from collections.abc import Mapping
 
@@ -43,7 +43,7 @@ def bound(d: StorageDriver, name: str, **more: object) -> None:
 
 
 def reason(d: StorageDriver, pod: Pod) -> str:
-    """What the pod was told last."""
+    """The last reason of the pod."""
     return d.told(pod, Reason.FAILED_SCHEDULING)[-1]
 
 
@@ -249,7 +249,7 @@ def test_after_a_restart_a_selected_node_binds_the_pod_to_it() -> None:
     d.apply(pod)
     d.step()
     assert d.preparing == {}, "the API server knows already"
-    assert d.flight == {}, "but nobody has made the volume"
+    assert d.flight == {}, "but the volume does not exist"
     d.provision()
     assert d.run(pod) == {"p": "n3"}
 
@@ -410,7 +410,7 @@ def test_a_pod_deleted_while_it_waits_leaves_nothing_behind() -> None:
     assert list(d.preparing) == [first.metadata.uid], "the one volume is promised"
     d.delete(first)
     d.step()
-    assert list(d.preparing) == [first.metadata.uid], "and nobody knows whether that was written"
+    assert list(d.preparing) == [first.metadata.uid], "and it is unknown whether that was written"
     d.fail(first, "no")
     d.settle()
     assert second.spec.node_name == "n1"
@@ -725,7 +725,7 @@ def test_a_capacity_that_is_left_out_is_logged_and_gives_no_room() -> None:
 
 
 def waiting_for_volumes(count: int, claims: int) -> StorageDriver:
-    """Pods that have a node and wait for claims that nobody provisions."""
+    """Pods that have a node and wait for claims without a provisioner."""
     d = StorageDriver(fabric({"s/l": 8}))
     d.tell(*(claim(f"c{number}", modes=("ReadWriteMany",)) for number in range(claims)))
     d.apply(*(using(f"c{number % claims}", name=f"p{number}", gpus=0) for number in range(count)))
@@ -738,7 +738,7 @@ def waiting_for_volumes(count: int, claims: int) -> StorageDriver:
 
 
 def checked(d: StorageDriver, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return the list of the pods that are looked at from now on."""
+    """Return the list of the pods that the engine checks from now on."""
     volumes, looked_at = d.engine.outcomes.volumes, list[object]()
     ready = volumes._ready
 

@@ -1,4 +1,4 @@
-"""What is told of gangs whose pods come one by one: each pod soon, the truth in the end, and not much in between."""
+"""Events of gangs whose pods come one by one: each pod soon, the truth in the end, and not much in between."""
 
 from collections import Counter
 from math import log2
@@ -40,7 +40,7 @@ def last_told(d: Driver) -> dict[str, str]:
 
 @pytest.mark.parametrize("gap", [1.0, 3.0, 10.0, 60.0, 600.0])
 def test_a_gang_that_comes_slowly_is_told_a_few_times_a_pod(gap: float) -> None:
-    """Of 200 pods all were told of each that came: 20,000 events."""
+    """Otherwise each of 200 pods would get an event for each that came: 20,000 events."""
     d = Driver(fabric({"s1/l1": 4}))
     uids = arrive(d, 201, [gap] * 200)
     late = MAX_REPORT_DELAY_SECONDS if gap < REPORT_DELAY_SECONDS else 2 * gap
@@ -56,7 +56,7 @@ def test_a_gang_that_comes_slowly_is_told_a_few_times_a_pod(gap: float) -> None:
 
 @pytest.mark.parametrize("size", [64, 256])
 def test_pods_of_a_gang_that_are_made_one_after_the_other_are_told_once_why_it_waits(size: int) -> None:
-    """kube-controller-manager makes 20 a second; what is told is that there is no room, not first what lacks."""
+    """kube-controller-manager makes 20 a second; the event says that there is no room, not first which pods lack."""
     d = Driver(fabric({"s1/l1": 4}))
     uids = arrive(d, size, [0.05] * size)
     pass_time(d, 60.0)
@@ -74,7 +74,7 @@ def test_small_gangs_are_told_of_every_pod_that_comes() -> None:
 
 
 def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> None:
-    """The gang has no room, so all are told that when it is whole, and that it waits when it is not."""
+    """The gang has no room, so events say that to all when it is whole, and that it waits when it is not."""
     d = Driver(fabric({"s1/l1": 4}))
     pods = gang(50)
     d.apply(*pods)

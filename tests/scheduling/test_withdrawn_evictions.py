@@ -1,4 +1,4 @@
-"""Claims that wait for a pod which nobody evicts any more end at once."""
+"""Claims that wait for a pod end at once when its eviction is withdrawn."""
 
 from collections import deque
 

@@ -1,1 +1,1 @@
-"""What the scheduler believes, against what it was told."""
+"""What the scheduler believes, against what the watch reported."""

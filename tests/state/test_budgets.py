@@ -1,4 +1,4 @@
-"""Disruption budgets: whom they guard and how many may go."""
+"""Disruption budgets: which pods they guard and how many may be evicted."""
 
 import sys
 import tracemalloc

@@ -1,4 +1,4 @@
-"""The change log: every reader learns every row that changed since it last asked, or is told to start over."""
+"""The change log: every reader learns every row that changed since it last asked, or has to start over."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Single GPUs: what is free follows from who is there, in whatever order they came."""
+"""Single GPUs: what is free follows from the pods there, in whatever order they came."""
 
 import numpy as np
 from hypothesis import given

@@ -159,7 +159,7 @@ def test_removing_an_unknown_row_is_no_change() -> None:
     assert fabric.layout(1) is layout
 
 
-# ---------------------------------------------------------------- incremental and anew
+# ---------------------------------------------------------------- incremental and from scratch
 
 ROWS = 8
 changes = st.lists(
@@ -207,7 +207,7 @@ def test_changes_one_by_one_end_where_building_anew_ends(
 
 
 def same(first: Layout, other: Layout) -> bool:
-    """Whether two layouts say the same; the generation tells how they came to be."""
+    """Whether two layouts say the same; the generation depends on how they came to be."""
     return (
         first.levels == other.levels
         and first.paths == other.paths

@@ -1,4 +1,4 @@
-"""What is kept of claims: not what nobody reads, specs that are alike once, and no tenant's specs without a bound."""
+"""What is kept of claims: not unread fields, equal specs once, and no tenant's specs without a bound."""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ def test_the_rest_is_served() -> None:
 
 
 def test_a_circle_of_labels_is_two_branches() -> None:
-    """Domains are told apart by their path, so that a is below b, and b below a, is no contradiction."""
+    """The path identifies a domain, so that a is below b, and b below a, is no contradiction."""
     d = Driver([make_node("n0", "a/b"), make_node("n1", "b/a"), make_node("n2", "a/a"), make_node("n3", "a/a")])
     assert set(d.run(*gang(2)).values()) == {"n2", "n3"}
     assert d.engine.world.layout.paths == (("a", "a"), ("a", "b"), ("b", "a"))

@@ -1,7 +1,7 @@
-"""The ledger: whatever is told in whatever order, a node is charged with exactly what its pods hold.
+"""The ledger: whatever is reported in whatever order, a node is charged with exactly what its pods hold.
 
 After the contract of kube-scheduler's cache: pods are assumed, confirmed, forgotten and removed; others appear that
-were never assumed; nodes come and go independently of the pods on them; everything may be told twice.
+were never assumed; nodes come and go independently of the pods on them; everything may be reported twice.
 """
 
 from collections import Counter

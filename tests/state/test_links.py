@@ -77,7 +77,7 @@ def test_labels_that_disagree_are_complained_of_and_the_least_holds() -> None:
         " is used. Give all its nodes the same"
     )
     assert uplinks(world) == {"s": None, "s/l1": 400_000, "s/l2": 1_000_000}
-    assert world.look_at_links() == [], "it is told once"
+    assert world.look_at_links() == [], "it is reported once"
     world.put_node(on("s/l1", "a", "400Gb"), 1)
     assert world.look_at_links() == []
     world.put_node(on("s/l1", "a", "200Gb"), 2)

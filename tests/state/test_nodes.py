@@ -158,7 +158,7 @@ def test_the_table_grows_and_keeps_what_it_has() -> None:
         assert nodes.values[nodes.label_column(MODEL)[row]] == f"m{number}"
     arrays = (nodes.exists, nodes.ready, nodes.model, nodes.bandwidth, nodes.taint_set, nodes.reserved_bandwidth)
     assert {len(array) for array in arrays} == {nodes.rows}
-    assert nodes.capacity_changes.since(position) is None, "whoever keeps an array must start over"
+    assert nodes.capacity_changes.since(position) is None, "a reader that keeps an array must start over"
 
 
 def test_a_resource_that_is_new_gets_a_column() -> None:

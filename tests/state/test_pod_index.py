@@ -174,7 +174,7 @@ def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:
     pod_index.change(3, pod_profile, 1)
     assert pod_index.special == {3: {pod_profile: 2}}
     assert pod_index.repelling == {term: {3: 2}}
-    assert pod_index.claimed == {("x", "data"): 2}, "a generic ephemeral claim is nobody else's"
+    assert pod_index.claimed == {("x", "data"): 2}, "a generic ephemeral claim belongs to one pod"
     pod_index.change(3, pod_profile, -2)
     assert not pod_index.special
     assert not pod_index.repelling

@@ -178,7 +178,7 @@ def test_how_long_a_pod_ran() -> None:
     assert ended_of(done(make_pod("p", uid="u"), 100, 160), epoch + 500) == CompletedRun("u", epoch + 160, 60), (
         "not when seen"
     )
-    assert ended_of(done(make_pod("p"), 100, None), None) is None, "nobody tells when it ended"
+    assert ended_of(done(make_pod("p"), 100, None), None) is None, "its end is unknown"
     assert ended_of(done(make_pod("p"), 100, 50), None) is None
     failed = done(make_pod("p"), 100, 160)
     failed.status.phase = "Failed"

@@ -95,7 +95,7 @@ def test_what_was_written_is_known_and_no_older_state_undoes_it() -> None:
     assert belongs(storage.volumes["pv"], claim())
     assert storage.node_of(storage.claims[KEY]) == "n1"
     storage.put(storage.volumes, "pv", volume("pv", version="9"))
-    assert storage.volumes["pv"].spec.claim_ref is None, "somebody took it back since"
+    assert storage.volumes["pv"].spec.claim_ref is None, "another client took it back since"
 
 
 def test_limits_are_those_of_nodes_that_have_any() -> None:

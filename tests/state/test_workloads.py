@@ -73,7 +73,7 @@ def test_the_latest_wish_of_the_first_that_waits_holds() -> None:
     joined = all_.join(wish, member("a"))
     assert (joined.size, joined.request.strategy) == (4, PlacementStrategy.DISTRIBUTED)
     all_.join(workload("g", 2), member("b"))
-    assert joined.size == 4, "one before it in order speaks for all, whoever came last"
+    assert joined.size == 4, "one before it in order speaks for all, whichever came last"
     all_.join(workload("g", 5), member("a"))
     assert joined.size == 5
     joined.set_stage(joined.members["a"], Stage.BOUND)
