@@ -22,7 +22,7 @@ settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-# Else the first who asks for "the current loop" makes one that nobody closes, and a warning comes up in another test.
+# Else the first call for "the current loop" makes one that is never closed, and a warning comes up in another test.
 asyncio.set_event_loop(None)
 
 # What is started in the background of a shell ignores Ctrl-C, and so does all that it starts. Tests send it.

@@ -25,7 +25,7 @@ def pod_group_definition(group: str = PLUGINS) -> Json:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"podgroups.{group}",
-            # Groups below k8s.io are the project's own; the API server asks for this of whoever defines a kind there.
+            # Groups below k8s.io are the project's own; the API server requires this of every definition there.
             "annotations": {
                 "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
             },

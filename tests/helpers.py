@@ -42,7 +42,7 @@ SCHEDULER: Final = "topology-aware-scheduler"
 NVIDIA: Final = "nvidia.com/gpu"
 MODEL: Final = "nvidia.com/gpu.product"
 EPOCH: Final = 1_700_000_000
-"""Creation times are told in seconds after this moment."""
+"""Creation times are given in seconds after this moment."""
 
 _uids = itertools.count(1)
 

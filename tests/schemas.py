@@ -10,7 +10,7 @@ PUBLISHED = Path(__file__).parent.parent / "docs" / "reference"
 
 
 def follows(document: Any, schema: str) -> None:
-    """Check a document by a published schema, as anybody's validator does.
+    """Check a document by a published schema, as any validator does.
 
     Raises:
         jsonschema.ValidationError: it is not as the schema has it.

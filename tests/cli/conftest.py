@@ -49,7 +49,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A cluster of three leaves with four, two and two nodes, one of them down, and nobody who schedules."""
+    """A cluster of three leaves with four, two and two nodes, one of them down, and no scheduler."""
 
     loop: asyncio.AbstractEventLoop
     server: EmbeddedAPIServer

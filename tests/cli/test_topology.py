@@ -1,4 +1,4 @@
-"""``topology`` on a cluster nobody schedules."""
+"""``topology`` on a cluster without a scheduler."""
 
 import json
 import os
@@ -253,7 +253,7 @@ def test_watch_follows_the_cluster_one_line_a_picture(served: Served) -> None:
         assert changed["gpus"] == {"capacity": 64, "used": 3, "free": 37, "onEmptyNodes": 32}
         assert changed["strandedGpus"] != first["strandedGpus"]
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=40)  # reads on, so that nobody waits for a full pipe
+        watching.communicate(timeout=40)  # reads on, so that the process does not block on a full pipe
         assert watching.returncode == 0
     finally:
         watching.kill()

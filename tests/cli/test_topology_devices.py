@@ -1,4 +1,4 @@
-"""``topology`` shows the devices of ResourceSlices, who has them, and what is wrong with them."""
+"""``topology`` shows the devices of ResourceSlices, the pods that have them, and what is wrong with them."""
 
 import json
 import signal

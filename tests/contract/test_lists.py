@@ -184,9 +184,9 @@ async def test_a_table_for_people(api: Client) -> None:
 
 
 async def test_what_is_not_there(api: Client) -> None:
-    reply = await api.get("pods", "nobody")
-    assert (reply.code, reply.reason, reply.message) == (404, "NotFound", 'pods "nobody" not found')
-    assert reply.body["details"] == {"name": "nobody", "kind": "pods"}
+    reply = await api.get("pods", "missing")
+    assert (reply.code, reply.reason, reply.message) == (404, "NotFound", 'pods "missing" not found')
+    assert reply.body["details"] == {"name": "missing", "kind": "pods"}
     assert (await api.call("GET", "/apis/nothing.example.com/v1/things")).code == 404
     assert (await api.call("GET", "/api/v1/nothings")).code == 404
     assert (await api.call("GET", api.path("pods", "x", "nothing"))).code == 404

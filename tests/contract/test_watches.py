@@ -1,4 +1,4 @@
-"""Watches: what a watcher is told, from where on, and how a stream ends."""
+"""Watches: what a watcher receives, from where on, and how a stream ends."""
 
 import asyncio
 import time

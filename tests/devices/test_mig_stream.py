@@ -1,4 +1,4 @@
-"""Other choosers of MIG slots, against cases by hand; what a stream counts; and what fits when placed anew."""
+"""Other choosers of MIG slots, against cases by hand; what a stream counts; and what fits when placed again."""
 
 import random
 from collections import Counter

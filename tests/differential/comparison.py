@@ -13,7 +13,7 @@ CASES = Path(__file__).with_name("cases")
 
 
 class FilterAnswer(Protocol):
-    """Who may run where, and why not elsewhere: ``namespace/name`` → nodes, and → node → reason."""
+    """Which pod may run where, and the reasons elsewhere: ``namespace/name`` → nodes, and → node → reason."""
 
     @property
     def feasible(self) -> Mapping[str, list[str]]: ...

@@ -23,6 +23,7 @@ LISTS = (
 )
 _KEPT = """
 metadata name namespace uid spec status containers key operator topologyKey maxSkew whenUnsatisfiable claimName
+
 volumeID pdName iqn monitors image driver volumeHandle provisioner controller hostPort effect nodeSelectorTerms
 devices requests exactly pool count allocationMode
 """

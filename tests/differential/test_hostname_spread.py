@@ -1,8 +1,8 @@
 """Gangs with a spread constraint over hostnames, judged by kube-scheduler's own plugins, member by member.
 
 Every order and every way in which its filters would let the members of a gang run, one after the other, is followed.
-The gang is placed by us where one of these ways ends with all members, in no more leaves than the best of them, and
-what we chose is one of them.
+We place the gang if one of these ways ends with all members in no more leaves than the best of them. What we chose is
+one of these ways.
 """
 
 from collections import Counter

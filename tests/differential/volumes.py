@@ -215,7 +215,7 @@ class Storage:
         self.objects["pvs"].append(volume)
 
     def _local_volume(self, claim: Json | None = None) -> None:
-        """An available volume of a class nobody provisions, or one kept for ``claim``. No two have the same size:
+        """An available volume of a class without a provisioner, or one kept for ``claim``. No two have the same size:
         which of two equal ones kube-scheduler takes is chance.
         """
         rng, size = self._rng, next(self._sizes)

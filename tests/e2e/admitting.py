@@ -1,4 +1,4 @@
-"""Kubelets that admit pods as real ones do: what does not fit when it is seen is refused, whoever bound it.
+"""Kubelets that admit pods as real ones do: what does not fit when it is seen is refused, whichever client bound it.
 
 They follow the pods of the whole cluster, so they also know which gangs are bound by half, and since when.
 """
@@ -15,7 +15,7 @@ from .verifier import charged
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A pod as its kubelet saw it first: when in the time of the loop, where, by whom, and whether it had room."""
+    """A pod as its kubelet saw it first: when in the time of the loop, where, its scheduler, and if it fitted."""
 
     at: float
     node: str
@@ -122,7 +122,7 @@ class Kubelets:
 
     async def _run(self, item: Json, node: str, asked: int) -> None:
         await asyncio.sleep(self._run_seconds)
-        # As in a kubelet, what a pod held is free as soon as it has ended; the API server is told of it then.
+        # As in a kubelet, what a pod held is free as soon as it has ended; the API server learns of it then.
         self._held[node] -= asked
         await self._report(item, {"phase": "Succeeded"})
 

@@ -1,4 +1,4 @@
-"""Moments held open: between a decision and its bind (on the embedded server only), and a gang left half bound."""
+"""Moments held open: between a decision and its bind (on the embedded server only), and a gang left partially bound."""
 
 from collections.abc import Mapping, Sequence
 

@@ -219,7 +219,7 @@ class Cluster:
 
         await self.wait_until(complete, timeout, f"Job {name} complete")
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ what is reported
 
     async def events(self, item: Json, reason: str = "") -> list[Json]:
         """Events regarding an object, oldest first; of one reason when given."""
@@ -289,7 +289,7 @@ class Cluster:
             await asyncio.sleep(0.05 * self.slow)
 
     async def describe(self) -> str:
-        """What a person would look at first: nodes, pods (ended ones last), and what those that wait were told."""
+        """What a person would look at first: nodes, pods (ended ones last), and the reasons of pending ones."""
         lines = ["pods:"]
         try:
             events = await self.api.list("events", None)

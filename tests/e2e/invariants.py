@@ -11,7 +11,7 @@ from .verifier import verify_capacity
 
 
 async def check(cluster: Cluster, replicas: list[Replica]) -> None:
-    """No node and no link over what it has, no gang half bound, pods bound once, nothing said twice, all daemons up."""
+    """No node and no link over what it has, no gang partially bound, pods bound once, no event twice, daemons up."""
     dead = [replica for replica in replicas if not replica.ended and not replica.alive]
     for replica in dead:
         replica.task.result()
@@ -20,7 +20,7 @@ async def check(cluster: Cluster, replicas: list[Replica]) -> None:
     async def none_partially_bound() -> bool:
         return not await partially_bound(cluster)
 
-    await cluster.wait_until(none_partially_bound, 10, "no gang half bound")
+    await cluster.wait_until(none_partially_bound, 10, "no gang partially bound")
     nodes, pods = await cluster.api.list("nodes", None), await cluster.api.list("pods", None)
     problems = [*verify_capacity(nodes, pods), *cluster.recorder.problems]
     if replicas:
@@ -32,7 +32,7 @@ async def check(cluster: Cluster, replicas: list[Replica]) -> None:
     problems = [problem for problem in problems if not problem.startswith(forgiven or "\0")]
     assert not problems, "\n".join(problems)
     for uid, said in (await _told(cluster)).items():
-        assert len(said) == len(set(said)), f"{cluster.recorder.name_of(uid)} was told the same twice: {said}"
+        assert len(said) == len(set(said)), f"{cluster.recorder.name_of(uid)} got the same event twice: {said}"
     for replica in replicas:
         if not replica.ended and replica.daemon.leading.is_set() and not forgiven:
             assert await replica.metric("topology_scheduler_oversubscribed_nodes") == 0

@@ -23,7 +23,7 @@ def verify_links(
     Args:
         nodes: all nodes.
         pods: all pods; those that ended send nothing.
-        owners: Jobs and whatever else owns pods, by uid.
+        owners: Jobs and other owners of pods, by uid.
         links: ``spec.links`` of the configuration; where an entry has no capacity, networks below are added up.
     """
     by_name = {node["metadata"]["name"]: node for node in nodes}

@@ -65,7 +65,7 @@ def written(path: Path, **spec: Any) -> Configuration:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file that somebody reads meanwhile: it is the old one or the new one, never half of it."""
+    """Write a file that a process reads meanwhile: it is the old one or the new one, never half of it."""
     fresh = path.with_suffix(".new")
     fresh.write_text(text)
     fresh.replace(path)

@@ -1,4 +1,4 @@
-"""Pods that admission refuses to bind, on either server: nobody else waits for them, and no gang is bound by half."""
+"""Pods that admission refuses to bind, on either server: no other pod waits for them, and no gang is bound by half."""
 
 import asyncio
 from collections.abc import AsyncIterator

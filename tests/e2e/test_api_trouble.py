@@ -177,7 +177,7 @@ async def test_lists_that_fail_while_it_starts(
 ) -> None:
     await cluster.add_fabric(ROOM)
     await submit(cluster)
-    agent = "replicasets"  # nobody but the daemon lists these here
+    agent = "replicasets"  # only the daemon lists these here
     rules = [trouble.faults.add(fault, verb="list", resource=agent, times=3)]
     rules.append(trouble.faults.add(fault, verb="watch", resource="pods", times=2))
     await start_replica()
@@ -250,7 +250,7 @@ async def test_an_owner_that_cannot_be_read_for_a_while_holds_its_pods_back(
 async def test_the_api_server_crashes_in_the_middle(cluster: Cluster, start_replica: StartReplica) -> None:
     """SIGKILL, and a start on the same etcd; binds on the wire are settled one way or the other.
 
-    A server that has just started has not read its roles yet and answers 403 for a moment, to everybody.
+    A server that has just started has not read its roles yet and answers 403 for a moment, to every client.
     """
     daemon = await start_replica(configured(election=SHORT_LEASE, bind_timeout=3.0))
     daemon.may_be_refused = True
@@ -260,6 +260,6 @@ async def test_the_api_server_crashes_in_the_middle(cluster: Cluster, start_repl
     await asyncio.to_thread(cluster.plane.restart, "kube-apiserver", grace=0)
     assert daemon.alive
     await submit(cluster, 10)
-    # Of a bind that was on the wire when the lease ran out, the next term learns that it was written, not by whom.
+    # Of a bind that was on the wire when the lease ran out, the next term learns that it was written, not the writer.
     await all_placed(cluster, timeout=60, events=False)
     await all_placed(cluster, 10, timeout=60)

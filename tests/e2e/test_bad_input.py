@@ -1,4 +1,4 @@
-"""Wrong input ends in a clear message, with the daemon up and everybody else placed."""
+"""Wrong input ends in a clear message, with the daemon up and all other pods placed."""
 
 import asyncio
 
@@ -61,7 +61,7 @@ async def test_unknown_and_ambiguous_domains_are_told_and_ignored(cluster: Clust
 
 
 async def test_a_wrong_prefix_is_named(cluster: Cluster, daemon: Replica) -> None:
-    """The pod runs without what its annotation asks for: whoever wrote it must hear of it."""
+    """The pod runs without what its annotation asks for: an event must report it to the user."""
     await cluster.add_fabric({"s1": [1]})
     job, pod = objects.job("job", 1, 1), objects.pod("pod", 1)
     job["metadata"]["annotations"] = {"topology-scheduler/required-level": "leaf"}
@@ -274,7 +274,7 @@ async def test_a_node_deleted_between_decision_and_bind(cluster: Cluster, start_
 
 @pytest.mark.only("embedded")
 async def test_room_taken_between_decision_and_bind(cluster: Cluster, start_replica: StartReplica) -> None:
-    """Another scheduler is faster: the bind is not written, the pod goes elsewhere, and it is told."""
+    """Another scheduler is faster: the bind is not written, the pod goes elsewhere, and an event reports it."""
     name, node = await caught_between(cluster, start_replica, {"s1": [3]}, *crew())
     await cluster.occupy(node)
     pods = await cluster.wait_bound("crew", 2)
@@ -285,7 +285,7 @@ async def test_room_taken_between_decision_and_bind(cluster: Cluster, start_repl
 
 @pytest.mark.only("embedded")
 async def test_an_overbooked_node_is_told(cluster: Cluster, daemon: Replica) -> None:
-    """Two schedulers bind to one node at the same moment: nobody can prevent it, but it is said."""
+    """Two schedulers bind to one node at the same moment: neither can prevent it, but the log reports it."""
     await cluster.add_fabric({"s1": [1]})
     cluster.overbooked_by_others.add("s1-l1-1")
     rule = cluster.server.faults.add(Delay(0.5), verb="create", resource="pods/binding", times=1)
@@ -315,7 +315,7 @@ async def test_a_pending_pod_that_somebody_else_binds_counts_where_it_is(cluster
 
 
 async def test_two_schedulers_on_the_same_nodes_at_once(cluster: Cluster, daemon: Replica) -> None:
-    """Nodes may be overbooked for a moment, which nobody can prevent; no pod of ours is lost or bound twice."""
+    """Nodes may be overbooked for a moment, which no scheduler can prevent; no pod of ours is lost or bound twice."""
     names = await cluster.add_fabric({"s1": [4, 4]})
     cluster.overbooked_by_others.update(names)
     ours = [objects.pod(f"ours-{n}", 4) for n in range(8)]

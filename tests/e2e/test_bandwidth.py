@@ -32,7 +32,7 @@ async def test_a_second_gang_waits_for_the_uplink_over_a_restart_and_comes_when_
     await cluster.apply(objects.gang("second", 2, annotations=ASKS))
     (waiting, *_) = await cluster.wait_pods("second", 2)
     await cluster.wait_note(waiting, "uplink of s1/l1 has 100 of 300 Gbit/s left, 200 needed")
-    # Who asks for less may share the uplinks with the first.
+    # A gang that asks for less may share the uplinks with the first.
     await cluster.apply(objects.gang("modest", 2, annotations={"network-bandwidth": "100Gb"}))
     await cluster.wait_bound("modest", 2)
     await reserves(replica, 300e9)

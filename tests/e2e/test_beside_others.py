@@ -72,7 +72,7 @@ async def one_turn(api: Api, turn: int) -> None:
 
 
 async def fill(api: Api) -> None:
-    """Nodes that are nearly full of somebody else's pods."""
+    """Nodes that are nearly full of other users' pods."""
     await asyncio.gather(*(api.create("nodes", node(number)) for number in range(NODES)))
     for number in range(NODES):
         await api.create("pods", objects.pod(f"filler-{number}", cpu=str(CPUS - ROOM), scheduler=FILLER))
@@ -160,7 +160,7 @@ async def no_partially_bound_gangs(api: Api, kubelets: Kubelets) -> None:
                 at, listed = gang.at, Gang()
                 for item in await api.list("pods", labelSelector=f"batch.kubernetes.io/controller-uid={owner}"):
                     listed.pods[item["metadata"]["uid"]] = bool(item["spec"].get("nodeName"))
-                assert gang.at != at or not listed.half(MEMBERS), f"half bound for 5 s: {listed.pods}"
+                assert gang.at != at or not listed.half(MEMBERS), f"partially bound for 5 s: {listed.pods}"
 
 
 def tell(bound: list[Bound], seconds: float) -> None:

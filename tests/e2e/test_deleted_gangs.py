@@ -1,4 +1,4 @@
-"""A gang that is deleted while it waits: garbage collection takes its pods one by one, and nothing gives way to them.
+"""A gang that is deleted while it waits: garbage collection takes its pods one by one, and no pod is preempted for it.
 
 On the real control plane kube-controller-manager has its default limits, 20 requests a second among them; on the
 embedded server the garbage collector pauses between two pods.
@@ -91,7 +91,7 @@ async def goes_without_harm(
 async def test_a_deleted_gang_evicts_nothing(
     cluster: Cluster, daemon: Replica, nodes: int, size: int, propagation: str
 ) -> None:
-    """The gang is larger than the cluster, so it waits although all others would give way."""
+    """The gang is larger than the cluster, so it waits although all others could be preempted."""
     running = await full_cluster(cluster, nodes)
     await cluster.apply(objects.gang("train", size, 8, priorityClassName="e2e-high"))
     waiting = await cluster.wait_pods("train", size, 60)
@@ -174,7 +174,7 @@ async def test_a_namespace_that_is_deleted_takes_no_room(cluster: Cluster, daemo
     await cluster.apply(objects.pod("runs", 8, priorityClassName="e2e-low"))
     await cluster.wait_bound("runs", 1)
     await cluster.api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}})
-    # Larger than the cluster, so it waits although the other would give way.
+    # Larger than the cluster, so it waits although the other could be preempted.
     await cluster.apply(objects.gang("train", 2, 8, namespace="doomed", priorityClassName="e2e-high"))
     waiting = await cluster.wait_pods("train", 2, namespace="doomed")
     await cluster.wait_unschedulable(waiting[0])
@@ -190,7 +190,7 @@ async def test_a_namespace_that_is_deleted_takes_no_room(cluster: Cluster, daemo
 
 @pytest.mark.timeout(300)
 async def test_a_gang_of_twenty_whose_namespace_is_deleted_evicts_nothing(cluster: Cluster, daemon: Replica) -> None:
-    """As soon as two of them are gone, the others would fit if running pods gave way."""
+    """As soon as two of them are gone, the others would fit if running pods were preempted."""
     daemon.may_be_refused = True  # no event can be created in a namespace that is being deleted
     running = await full_cluster(cluster, 16)
     await cluster.add_namespace("doomed-twenty")

@@ -46,7 +46,7 @@ async def test_a_gang_waits_for_a_leaf_and_is_placed_when_there_is_room(cluster:
         assert "The gang needs 1 leaf with room for 4 pods of 8 GPUs." in event["note"]
         assert "The gang needs 1 leaf with" in (await cluster.wait_unschedulable(pod))["message"]
     assert not any(nodes_of(await cluster.pods_of("whole")))
-    await asyncio.sleep(SETTLED_SECONDS)  # until nobody expects more pods of those who occupy nodes
+    await asyncio.sleep(SETTLED_SECONDS)  # until the scheduler expects no more pods of those that occupy nodes
     began = time.monotonic()
     await cluster.free("s1-l2-1")
     pods = await cluster.wait_bound("whole", 4)

@@ -1,4 +1,4 @@
-"""A gang that a leader left half bound is completed, or gives back what it holds: no third way lasts."""
+"""A gang that a leader left partially bound is completed, or gives back what it holds: no third way lasts."""
 
 import asyncio
 
@@ -181,7 +181,7 @@ async def test_a_member_that_admission_refuses_or_does_not_answer_holds_nothing(
     await cluster.wait_for(lambda: len(cluster.recorder.bound) == 3, 10, "three of four bound")
     await cluster.apply(objects.pod("single", WHOLE_NODE))
     await cluster.wait_note((await cluster.pods_of("single"))[0], "nodes are available")
-    assert await none_bound(cluster, "single"), "the seat is held for the member"
+    assert await none_bound(cluster, "single"), "the node is reserved for the member"
     await cluster.wait_until(lambda: _none(cluster, "team"), 20, "the three evicted")
     await cluster.api.delete("pods", "single", grace=0)
     cluster.server.faults.remove(rule)

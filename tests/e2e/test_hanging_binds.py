@@ -1,4 +1,4 @@
-"""Binds that hang in one namespace, as behind a webhook that does not answer, hold up nobody else's."""
+"""Binds that hang in one namespace, as behind a webhook that does not answer, hold up those of no other namespace."""
 
 import asyncio
 

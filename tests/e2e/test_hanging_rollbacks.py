@@ -1,4 +1,4 @@
-"""Half-bound gangs whose evictions hang, in five namespaces, keep no gang of another one half bound."""
+"""Partially bound gangs whose evictions hang, in five namespaces, keep no gang of another one partially bound."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ async def test_rollbacks_that_hang(trouble: Trouble, cluster: Cluster, start_rep
     async def evil_half() -> bool:
         return all([await bound("evil", name) >= 8 for name in EVIL])
 
-    await cluster.wait_until(evil_half, 30, "the evil gangs are half bound")
+    await cluster.wait_until(evil_half, 30, "the evil gangs are partially bound")
     await asyncio.sleep(7)
     await cluster.apply(objects.gang("victim", 4, 1))
 
@@ -52,7 +52,7 @@ async def test_rollbacks_that_hang(trouble: Trouble, cluster: Cluster, start_rep
     async def gone() -> bool:
         return not await bound("victim", "default")
 
-    await cluster.wait_until(half, 20, "the victim is half bound")
+    await cluster.wait_until(half, 20, "the victim is partially bound")
     began = time.monotonic()
     await cluster.wait_until(gone, 60, "it is rolled back")
     took = time.monotonic() - began

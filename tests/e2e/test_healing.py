@@ -1,4 +1,4 @@
-"""A cluster full of gangs is broken: eight nodes, a leaf, a spine. Nobody moves who need not, and nobody moves far."""
+"""A cluster full of gangs is broken: eight nodes, a leaf, a spine. No pod moves without need, and none moves far."""
 
 import json
 from collections import Counter
@@ -95,7 +95,7 @@ def _judge(timeline: Timeline, broken: Break, measured: Json) -> None:
     assert measured["gangs_in_no_more_leaves_than_before"] == len(healed)
     assert measured["gangs_in_no_more_spines_than_before"] == len(healed)
     moved = {gang: [pod for pod in pods.values() if pod.released is not None] for gang, pods in broken.before.items()}
-    assert not any(moved[gang] for gang in waits), "nobody is evicted without a seat"
+    assert not any(moved[gang] for gang in waits), "no pod is evicted without a node for its replacement"
     asked = [migration for migration in timeline.migrations.values() if migration["spec"].get("makesRoomFor")]
     others = {timeline.pods[pod["uid"]].gang for migration in asked for pod in migration["spec"]["pods"]}
     assert {gang for gang, pods in moved.items() if pods} <= healed | others

@@ -77,7 +77,7 @@ async def test_a_gang_of_high_priority_clears_one_leaf(cluster: Cluster, daemon:
         )
         assert event["type"] == "Normal"
         assert event["note"].endswith(f"on node {pod['spec']['nodeName']}")
-    # Meanwhile the room is nobody else's.
+    # Meanwhile no other pod may use the room.
     await cluster.apply(low("thief"))
     (thief,) = await cluster.wait_pods("thief", 1)
     await cluster.wait_unschedulable(thief)
@@ -143,7 +143,7 @@ async def test_a_pod_that_may_not_preempt_waits(cluster: Cluster, daemon: Replic
         waiting = await cluster.fresh(patient)
         return not fresh["metadata"].get("deletionTimestamp") and not waiting["status"].get("nominatedNodeName")
 
-    await cluster.holds_for(1.0, stays, "nobody is evicted for it")
+    await cluster.holds_for(1.0, stays, "no pod is evicted for it")
     await cluster.api.delete("pods", "low-0", grace=0)
     await cluster.wait_bound("patient", 1)
 

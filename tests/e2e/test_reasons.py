@@ -1,4 +1,4 @@
-"""Why a gang waits and what would help: as event, as condition, from the command line; and what is told helps."""
+"""Why a gang waits and what would help: as event, as condition, from the command line; and what they propose helps."""
 
 import asyncio
 import json

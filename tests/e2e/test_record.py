@@ -92,7 +92,7 @@ async def test_hundreds_of_gangs_with_failures(cluster: Cluster, start_replica: 
 async def test_a_second_scheduler_takes_the_directory_over(
     cluster: Cluster, start_replica: StartReplica, tmp_path: Path
 ) -> None:
-    """One after the other: each begins anew from what the API server says, and so does its part of the record."""
+    """One after the other: each starts from what the API server says, and so does its part of the record."""
     directory = tmp_path / "record"
     await cluster.add_fabric({"s1": [4]})
     for number in range(2):

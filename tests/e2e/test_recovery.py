@@ -63,7 +63,7 @@ async def test_a_dry_run_plans_and_evicts_nobody(
         now = await undeleted_pods(cluster, "team")
         return [pod["metadata"]["uid"] for pod in now] == [pod["metadata"]["uid"] for pod in pods]
 
-    await cluster.holds_for(1.0, untouched, "nobody is evicted")
+    await cluster.holds_for(1.0, untouched, "no pod is evicted")
 
 
 async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
@@ -73,10 +73,10 @@ async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
-    await cluster.api.create("migrations", migration("bad", "nobody"))
+    await cluster.api.create("migrations", migration("bad", "missing"))
     failed = await wait_for_migration(cluster, "Failed")
-    assert "no bound pod of namespace default is called 'nobody'" in failed["status"]["message"]
-    await cluster.wait_note(failed, "nobody", reason="MigrationFailed")
+    assert "no bound pod of namespace default is called 'missing'" in failed["status"]["message"]
+    await cluster.wait_note(failed, "missing", reason="MigrationFailed")
     await cluster.api.create("migrations", migration("good", pods[0]["metadata"]["name"]))
     done = await wait_for_migration(cluster, "Done", timeout=30)
     assert done["metadata"]["name"] == "good"
@@ -196,7 +196,7 @@ async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(
 async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_is_off(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    """What is evicted there takes longer than anybody waits."""
+    """Evictions there take longer than any client waits."""
     await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [3]})
     waits = cluster.let_pods_end_slowly(300.0)
@@ -255,7 +255,7 @@ async def test_an_api_server_that_is_away_in_mid_migration(
 ) -> None:
     """On the real control plane the server is killed and started again; on the embedded one it refuses everything."""
     replica = await start_replica(recovery_configuration())
-    replica.may_be_refused = True  # a server that has just started answers 403 for a moment, to everybody
+    replica.may_be_refused = True  # a server that has just started answers 403 for a moment, to every client
     await cluster.add_fabric({"s1": [4, 4]})
     waits = cluster.let_pods_end_slowly(3.0)
     await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
@@ -285,7 +285,7 @@ async def test_an_api_server_that_is_away_in_mid_migration(
 async def test_a_later_leader_ends_a_migration_whose_pods_have_gone_when_their_job_is_deleted(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    """No pod is left that would tell it whose replacement the seat is held for."""
+    """No pod is left from which it could learn for which replacement the node is reserved."""
     first = await start_replica(recovery_configuration(force_delete=True))
     await cluster.add_fabric({"s1": [3]})
     await cluster.apply(objects.gang("team", 2))

@@ -1,4 +1,4 @@
-"""The definition of Migrations is deleted while one is under way: its seats are free, and recovery begins anew."""
+"""The definition of Migrations is deleted while one is under way: its seats are free, and recovery starts again."""
 
 import asyncio
 

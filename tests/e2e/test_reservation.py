@@ -1,4 +1,4 @@
-"""A gang that waits is held nodes: who ends in time uses them meanwhile, others wait, and all of them are told."""
+"""Nodes are reserved for a pending gang: jobs that end in time use them meanwhile, others wait; events say so."""
 
 from pathlib import Path
 
@@ -57,4 +57,4 @@ async def test_moves_that_would_make_room_are_told(
         name, node = small["metadata"]["name"], nodes_of([small])[0]
         moved = f"Moving 1 pod (default/{name} from {node} to s1-l2-1) would make room in s1/l1."
         await cluster.wait_note(pod, moved, reason="FailedScheduling")
-    assert nodes_of(await cluster.pods_of("small")) == [node], "it is told, not done"
+    assert nodes_of(await cluster.pods_of("small")) == [node], "the event proposes it, and no pod moves"

@@ -201,7 +201,7 @@ async def test_devices_that_report_failure_are_given_back_and_those_that_are_rea
     async def allocated_anew() -> list[Json]:
         return [resource_claim for resource_claim in await allocated() if not resource_claim["status"].get("devices")]
 
-    (second,) = await cluster.wait_until(allocated_anew, 40, "devices given back and allocated anew")
+    (second,) = await cluster.wait_until(allocated_anew, 40, "devices given back and allocated again")
     assert FINALIZER in second["metadata"]["finalizers"]
     assert not any(nodes_of(await cluster.pods_of("p")))
     await report(cluster, second, f"{DRIVER}/ready")

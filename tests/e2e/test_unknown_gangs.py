@@ -1,4 +1,4 @@
-"""Gangs of which the scheduler can't know the size any more: they wait, and nothing gives way to any part of them.
+"""Gangs of which the scheduler can't know the size any more: they stay pending, and preempt no pod.
 
 Neither does anything for pods of a Job that was suspended while no controller deletes them.
 """
@@ -156,7 +156,7 @@ async def test_pods_of_a_suspended_job_evict_nothing(cluster: Cluster, daemon: R
     async with cluster.without_controllers():
         await cluster.api.patch("jobs", "train", {"spec": {"suspend": True}})
         await asyncio.sleep(1)
-        # From here on there is room for all if all others give way.
+        # From here on there is room for all if all others are preempted.
         for node in more:
             await cluster.free(node)
         await untouched(cluster, running, ["train"], 5)

@@ -1,4 +1,4 @@
-"""Pods that a tenant puts on nodes itself hold their GPUs, whatever else they ask for."""
+"""Pods that a tenant puts on nodes itself hold their GPUs, whatever other resources they ask for."""
 
 import pytest
 

@@ -57,7 +57,7 @@ def test_limits_per_leaf_raise_what_is_needed() -> None:
 
 
 def test_partially_bound_and_unknown_nodes() -> None:
-    assert "half bound" in verify_gang(fabric((4,)), gang("s1-l1-1", ""))[0]
+    assert "partially bound" in verify_gang(fabric((4,)), gang("s1-l1-1", ""))[0]
     assert "do not exist" in verify_gang(fabric((4,)), gang("elsewhere"))[0]
 
 

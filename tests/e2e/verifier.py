@@ -160,7 +160,7 @@ def verify_gang(
     wanted = {**(asked or {}), **(gang[0]["metadata"].get("annotations") or {})}
     unbound = [pod["metadata"]["name"] for pod in gang if not pod["spec"].get("nodeName")]
     if unbound:
-        return [f"half bound: {len(unbound)} of {len(gang)} have no node: {', '.join(sorted(unbound)[:4])}"]
+        return [f"partially bound: {len(unbound)} of {len(gang)} have no node: {', '.join(sorted(unbound)[:4])}"]
     unknown = sorted({pod["spec"]["nodeName"] for pod in gang} - by_name.keys())
     if unknown:
         return [f"bound to nodes that do not exist: {', '.join(unknown)}"]

@@ -18,7 +18,7 @@ PACKAGE = Path(topo_scheduler.__file__).parent
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for everybody's temporary files, in a world without any other place."""
+    """A folder for the temporary files of all users, in a world without any other place."""
     for variable in (OWN_VARIABLE, WARM_VARIABLE, "NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(variable, raising=False)
     folder = tmp_path / "tmp"
@@ -104,7 +104,7 @@ def test_a_folder_of_somebody_else_is_not_used(shared: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("inner", [False, True])
 def test_a_folder_that_others_can_write_to_is_not_used(shared: Path, inner: bool) -> None:
-    # Index files are pickles: whoever can put one there runs code as us.
+    # Index files are pickles: a user that can put one there runs code as us.
     folder = own(shared) / fingerprint() if inner else own(shared)
     folder.mkdir(mode=0o700, parents=True)
     folder.chmod(0o777)
@@ -130,7 +130,7 @@ def test_a_warm_copy_fills_an_empty_folder(shared: Path, tmp_path: Path, monkeyp
     assert state.folder is not None
     copied = state.folder / "deeper" / "fit.nbi"
     assert copied.read_bytes() == b"compiled"
-    assert copied.stat().st_mtime == 1, "caches are told stale from fresh by their time"
+    assert copied.stat().st_mtime == 1, "the time of a cache shows whether it is stale"
     for folder in (state.folder, state.folder / "deeper"):
         assert folder.stat().st_mode & 0o777 == 0o700, "Numba wants to write beside what it reads"
 

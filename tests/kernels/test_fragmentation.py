@@ -104,7 +104,7 @@ def test_each_node_has_the_score_of_the_best_placement_on_it(
 ) -> None:
     for node, (score, gpu) in zip(cluster, run(cluster, pod, typical), strict=True):
         if pod[2] and not node[2]:
-            node = (node[0], [], False, node[3])  # nobody knows single GPUs there
+            node = (node[0], [], False, node[3])  # single GPUs are unknown there
         before = expected(node, typical)
         ways = [(-sigmoid_score(before - expected(left, typical)), at) for at, left in placements(node, pod)]
         if not ways:

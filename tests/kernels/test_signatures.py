@@ -1,4 +1,4 @@
-"""Kernels are compiled once, for one signature each: what does not match is refused, not compiled anew."""
+"""Kernels are compiled once, for one signature each: what does not match is refused, not compiled again."""
 
 import inspect
 import os

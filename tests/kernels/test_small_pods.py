@@ -95,7 +95,7 @@ def test_each_node_has_the_score_of_the_best_placement_on_it(
     share = pod[2]
     for node, (score, gpu) in zip(cluster, run(cluster, pod, typical, left, price), strict=True):
         if share and not node[2]:
-            node = (node[0], [], False, node[3])  # nobody knows single GPUs there
+            node = (node[0], [], False, node[3])  # single GPUs are unknown there
         before, ways = expected(node, typical), []
         for at, then in placements(node, pod):
             had = node[1][at] if at >= 0 else 0

@@ -1,4 +1,4 @@
-"""Sums by leaf and domain, and what a gang takes from others: against counting anew."""
+"""Sums by leaf and domain, and what a gang takes from others: against counting again."""
 
 from collections.abc import Sequence
 from itertools import pairwise

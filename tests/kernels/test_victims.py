@@ -49,7 +49,7 @@ def solve(
     left: Sequence[int],
     exact: int,
 ) -> tuple[list[int], list[int]]:
-    """Return what the kernel chooses of a node, after one that has nobody, and its cost."""
+    """Return what the kernel chooses of a node, after one without pods, and its cost."""
     whole = grid([[rule[0], 10, 4, 0], [rule[1], 10, 4, 0]], 4)
     taken = np.zeros(len(candidates), np.bool_)
     cost = np.zeros((2, 4), np.int64)
@@ -72,7 +72,7 @@ def solve(
         taken,
         cost,
     )
-    assert cost[0, 0] == -1, "nobody to go"
+    assert cost[0, 0] == -1, "no pod to evict"
     return np.flatnonzero(taken).tolist(), cost[1].tolist()
 
 

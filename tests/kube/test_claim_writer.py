@@ -1,4 +1,4 @@
-"""Writes of resource claims: protected before they are allocated, once, and by nobody who leads no more."""
+"""Writes of resource claims: protected before they are allocated, once, and not by a former leader."""
 
 import asyncio
 import json

@@ -346,7 +346,7 @@ async def test_no_warning_is_logged_of_events_in_a_namespace_that_is_being_delet
 @pytest.mark.parametrize("times", [4, None], ids=["for a while", "for good"])
 @virtual_time
 async def test_a_refusal_by_rbac_is_not_believed_at_once(times: int | None) -> None:
-    # A server that has just started refuses everybody until it has read its roles.
+    # A server that has just started refuses every client until it has read its roles.
     async with world() as w:
         message = 'events is forbidden: User "topo" cannot create resource "events"'
         w.server.faults.add(Refuse(403, message=message), verb="create", times=times)

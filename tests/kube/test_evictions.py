@@ -1,4 +1,4 @@
-"""An eviction removes the pod that was meant, or says why not."""
+"""An eviction removes the pod that was meant, or reports the reason."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -84,7 +84,7 @@ async def test_requests_that_hang_lend_their_slots_up_to_a_bound() -> None:
 
 @virtual_time
 async def test_requests_that_fail_after_they_lent_their_slots_let_their_namespace_go_on() -> None:
-    """Nobody else asks for a slot: those that wait are not granted one by the request of another namespace."""
+    """No other request asks for a slot: those that wait are not granted one by the request of another namespace."""
     slots, done = FairSlots(4, 2), 0
 
     async def use(seconds: float) -> None:

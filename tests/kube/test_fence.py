@@ -282,7 +282,7 @@ async def test_a_client_without_a_fence_only_reads() -> None:
 
 
 def test_only_what_no_lease_protects_is_unfenced() -> None:
-    """Whoever adds to this list says why in ``fence``."""
+    """A change that adds to this list gives the reason in ``fence``."""
     root = Path(topo_scheduler.__file__).parent
     unfenced = {
         "kube/connection/fence.py",

@@ -24,7 +24,7 @@ CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 
 @dataclass
 class Facts:
-    """Believes what it is told."""
+    """Believes what the watch reports."""
 
     groups: dict[GroupKey, PodGroup] = field(default_factory=dict)
     serving: dict[GroupApi, Serving] = field(default_factory=dict)

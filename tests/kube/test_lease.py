@@ -1,4 +1,4 @@
-"""At no time do two lead; a leader that cannot renew stops in time; and somebody leads again soon after."""
+"""At no time do two lead; a leader that cannot renew stops in time; and a replica leads again soon after."""
 
 import asyncio
 from contextlib import suppress
@@ -103,7 +103,7 @@ async def test_once_a_lost_term_has_ended_what_it_left_is_collected_before_conte
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert events[3:] == ["begins", "ends"], "it stopped by itself: nobody needs a clean heap"
+        assert events[3:] == ["begins", "ends"], "it ended its term by itself"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ async def test_an_owner_whose_watch_is_far_behind_is_asked_for() -> None:
     ("changes", "reason"),
     [
         ({}, "ConfigMap x does not exist"),
-        ({"apiVersion": "nobody.io/v1", "kind": "Thing"}, "Thing x: nobody.io/v1 has no such kind"),
+        ({"apiVersion": "missing.io/v1", "kind": "Thing"}, "Thing x: missing.io/v1 has no such kind"),
         ({"apiVersion": "v1", "kind": "Thing"}, "Thing x: v1 has no such kind"),
         ({"name": "../../secrets/x"}, "is not a name of the Kubernetes API"),
         ({"apiVersion": "../v1", "kind": "Thing"}, "is not a name of the Kubernetes API"),
@@ -400,7 +400,7 @@ async def test_changes_of_watched_owners_are_told() -> None:
                 "jobs.batch", "train", "default", lambda obj: {**obj, "status": {"active": 2}}, subresource="status"
             )
             await asyncio.sleep(0.5)
-            assert changes == [uid, uid], "who runs does not matter"
+            assert changes == [uid, uid], "running pods do not matter"
 
 
 @virtual_time
@@ -434,7 +434,7 @@ async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_droppe
 
 @virtual_time
 async def test_an_owner_of_what_waits_is_kept_fresh_though_nobody_resolves_it() -> None:
-    """A pod that waits is not looked at again by itself: the corrected annotation must be noticed hours later."""
+    """A pending pod is not tried again by itself: the corrected annotation must be noticed hours later."""
     async with world() as w:
         changes: list[str] = []
         ray = create_ray_cluster(w)

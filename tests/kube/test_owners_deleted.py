@@ -371,7 +371,7 @@ async def test_pods_of_a_suspended_owner_that_is_not_watched_are_about_to_go_unt
             assert (await owners.complete(pod)).gone == "RayCluster ray is suspended (spec.suspend)"
             await asyncio.sleep(60)
             suspend(w, "ray", False)
-            assert known_gone(owners, pod), "it is asked for again, as a pod below it is looked at"
+            assert known_gone(owners, pod), "the client reads it again when the scheduler checks a pod below it"
             await eventually(lambda: not known_gone(owners, pod), within=1)
             assert changed == [ray["metadata"]["uid"]]
             suspend(w, "ray", True)

@@ -1,4 +1,4 @@
-"""Nominations and the condition of pods that give way: the newest is written, and only on the pod that is meant."""
+"""Nominations and the condition of victims: the newest is written, and only on the pod that is meant."""
 
 import asyncio
 

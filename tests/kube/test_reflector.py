@@ -416,7 +416,7 @@ def test_large_pages_are_decoded_a_few_objects_at_a_time(monkeypatch: pytest.Mon
 
 @virtual_time
 async def test_a_burst_of_large_objects_is_handed_over_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that whoever else wants the loop gets it between them."""
+    """So that other tasks get the loop between them."""
     monkeypatch.setattr(reflector_module, "BURST_BYTES", 1)
     async with world() as w:
         view: View[Pod] = View()

@@ -240,7 +240,7 @@ def test_a_null_is_what_is_absent() -> None:
 
 
 def test_what_is_nested_too_deeply_is_cut() -> None:
-    """Some fields let anybody write what he likes: it must not end who reads it, nor hide the objects beside it."""
+    """Some fields let any user write what they like: it must not end the reader, nor hide the objects beside it."""
     deep = "[" * 100_000 + "]" * 100_000  # Python 3.13 follows nearly 20,000
     item = f'{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{{"x":{deep},"nodeName":"n"}}}}'
     beside = '{"metadata":{"name":"b","resourceVersion":"2"}}'
@@ -302,7 +302,7 @@ def test_a_page_is_cut_by_bytes_too(count: int) -> None:
 
 @virtual_time
 async def test_a_long_list_is_no_long_turn_of_the_loop() -> None:
-    """Decoding and handing over 8,000 pods takes a third of a second; nobody should wait for that."""
+    """Decoding and handing over 8,000 pods takes a third of a second; no task should wait for that."""
     spec = {"containers": [{"name": "main", "env": [{"name": f"N{n}", "value": "x" * 20} for n in range(60)]}]}
     pages = [
         json.dumps(

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the sink's view ends up equal to the server's, and nothing is told twice."""
+"""Whatever happens in whatever order, the sink's view ends up equal to the server's, and nothing is reported twice."""
 
 import asyncio
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ steps = st.lists(st.one_of(changes, changes, changes, breaks, refusals, cuts, ot
 
 
 class Strict(View[Pod]):
-    """A view that also refuses to be told the same twice."""
+    """A view that also refuses the same report twice."""
 
     def applied(self, objects: object) -> None:
         assert isinstance(objects, list)

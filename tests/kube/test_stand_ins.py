@@ -18,7 +18,7 @@ HANGS_SECONDS = 20.0
 
 
 class Engine:
-    """Notes when binds end, and of which it is told that they hang."""
+    """Notes when binds end, and which are reported to hang."""
 
     workloads = SimpleNamespace(of_pod=lambda _: None)
     arrivals = SimpleNamespace(pending=lambda _: None)

@@ -1,4 +1,4 @@
-"""What is told of storage is known; what can't be listed is named, and holds up nobody else."""
+"""What the API server reports of storage is known; what can't be listed is named, and holds up no other pod."""
 
 import asyncio
 from collections.abc import AsyncIterator

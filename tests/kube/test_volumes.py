@@ -1,4 +1,4 @@
-"""Writes of volumes: on the state they were decided on, once, and by nobody who leads no more."""
+"""Writes of volumes: on the state they were decided on, once, and not by a former leader."""
 
 import json
 

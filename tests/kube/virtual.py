@@ -1,7 +1,7 @@
 """Time that passes only when there is nothing left to do, so that a minute's outage takes milliseconds.
 
 Client and server share one loop, and sockets on the loopback interface deliver at once: when nothing is ready
-after a moment of real waiting, everybody waits for time to pass, and it jumps to the next timer.
+after a moment of real waiting, all tasks wait for time to pass, and it jumps to the next timer.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def _run(main: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> No
 
 
 async def end_all() -> None:
-    """Cancel whatever else runs on this loop, and wait until it has ended."""
+    """Cancel all other tasks of this loop, and wait until it has ended."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

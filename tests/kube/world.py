@@ -81,7 +81,7 @@ async def world(server: EmbeddedAPIServer | None = None) -> AsyncIterator[World]
 
 @asynccontextmanager
 async def connected(server: EmbeddedAPIServer, token: str | None = None) -> AsyncIterator[Client]:
-    """Another client, of the administrator or of whoever the token is."""
+    """Another client, of the administrator or of the token's user."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = server.write_kubeconfig(Path(folder) / "config", token)
         client = (await Client.connect(str(kubeconfig))).fenced(UNFENCED)
@@ -93,7 +93,7 @@ async def connected(server: EmbeddedAPIServer, token: str | None = None) -> Asyn
 
 @dataclass
 class View(Generic[T]):
-    """A sink that believes what it is told, and remembers how it was told."""
+    """A sink that believes what the watch reports, and remembers how it was reported."""
 
     objects: dict[tuple[str, str], T] = field(default_factory=dict)
     calls: list[tuple[str, list[str]]] = field(default_factory=list)

@@ -25,7 +25,7 @@ async def cancelled_after(steps: int) -> bool:
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-            gc.collect()  # a socket that nobody closed is an error in tests
+            gc.collect()  # a socket that was never closed is an error in tests
             connection = await accepted(listening) if task.cancelled() else task.result()
             with connection:
                 assert connection.getpeername() == client.getsockname()

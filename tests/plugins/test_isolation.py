@@ -131,7 +131,7 @@ def test_a_plugin_that_loops_for_ever_is_ended_and_disabled(
     assert asked == []
     with pytest.raises(PluginError, match=r"plugin loop failed: filter: it used up the 0\.3 s of this decision"):
         isolated.call("other", "filter", lambda: asked.append(1))
-    assert asked == [], "nobody is asked when the time of a decision is up"
+    assert asked == [], "no plugin is called when the time of a decision is up"
     isolated.begin()
     assert isolated.call("other", "filter", lambda: "well") == "well"
 

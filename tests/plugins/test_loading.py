@@ -29,7 +29,7 @@ def nothing(arguments):
     return None
 
 def renamed(arguments):
-    return Plugin("somebody-else")
+    return Plugin("another-name")
 
 def taking(arguments):
     return Plugin(scores=[Score("topologyAlignment", nodes=lambda n, q, r: r)])
@@ -97,7 +97,7 @@ def test_what_is_named_is_loaded_in_order_with_its_arguments() -> None:
         ("leaving", "plugin leaving: .*SystemExit: 3"),
         ("nothing", "plugin nothing: topo_test_plugins:nothing returned NoneType; a Plugin is expected"),
         ("later", "plugin later: it is written for version 99 of the plugin interface; this scheduler has 1"),
-        ("renamed", "plugin renamed: it calls itself somebody-else"),
+        ("renamed", "plugin renamed: it calls itself another-name"),
         ("taking", "plugin taking: a score called topologyAlignment is there already"),
         ("strategic", "plugin strategic: a strategy called balanced is there already"),
         ("ours", "plugin ours: it reads annotation topology.scheduler/mine"),

@@ -72,7 +72,7 @@ def lines_of(path: Path) -> list[Any]:
 
 
 def rewrite(path: Path, lines: Iterable[Any]) -> None:
-    """Write a segment anew."""
+    """Write a segment again."""
     text = b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
     path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
 

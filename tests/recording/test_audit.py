@@ -78,7 +78,7 @@ def test_what_was_refused_and_what_did_not_fit(d: Audited) -> None:
     assert refused["pods"][0]["name"] == "bad"
     assert "gpu-count" in refused["reason"]
     (decided,) = d.lines("decided")
-    assert decided["verdict"] == "unschedulable", "said once, however often it is tried"
+    assert decided["verdict"] == "unschedulable", "said once, however many attempts follow"
     assert "0/2 nodes are available" in decided["reason"]
 
 

@@ -438,7 +438,7 @@ def test_a_segment_gets_old_too(tmp_path: Path) -> None:
 
 
 def test_a_search_is_not_cut_in_two_by_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked for in parts can't be written: the next segment begins once that is done."""
+    """A search that runs in parts can't be written: the next segment begins once it is done."""
     writer = SegmentWriter(tmp_path, SegmentLimits(1 << 30, 1 << 26, 0.01))
     recorder = Recorder(writer)
     d = HeardDriver([recorder])

@@ -1,7 +1,7 @@
 """How long jobs wait for each other: on a pool, where any free GPU is as good as any other.
 
-There is no fabric there, no leaf to wait for, and nothing is lost in pieces. So what jobs wait there is what their
-order makes them wait, and what a cluster adds to it is the price of its nodes and leaves.
+There is no fabric there, no leaf to wait for, and nothing is lost in pieces. So jobs wait there only because of their
+order. What a cluster adds is the price of its nodes and leaves.
 """
 
 import heapq
@@ -44,7 +44,7 @@ class _Pool:
             self.free += heapq.heappop(self.running)[1]
 
     def room_for(self, milli: int) -> tuple[float, int]:
-        """Return when so many thousandths will be free if nobody else starts, and how many more there will be then."""
+        """Return when so many thousandths will be free if no other job starts, and how many more there will be then."""
         free = self.free
         for ends, freed in sorted(self.running):
             free += freed

@@ -4,15 +4,15 @@
 [--warm-up SHARE] [--load 0.95,1.1] [--gangs 1,8] [--policy topo,greedy,…] [--seeds 42] [--durations annotated|unknown]
 [--large-first] [--json FILE]``
 
-As they are, the streams load the fabric by a few percent and nothing waits. So arrivals are brought closer together
-until they ask for 0.95 and for 1.1 of the GPU-hours there are, with the sizes they have and with eight times the GPUs.
-That alone does not load it either: runs are long, so most of what the first 1,000 jobs ask for is done after the last
-of them has come. So they come to whole leaves of the fabric, as few as keep full for many times a mean run, and what is
-told of waits and utilisation is that of the jobs that come after it has filled up.
+As they are, the streams load the fabric by a few percent and nothing waits. So arrivals are brought closer together:
+the jobs then ask for 0.95 and for 1.1 of all GPU-hours, with the sizes they have and with eight times the GPUs. That
+alone does not load it either: runs are long, so most of what the first 1,000 jobs ask for is done after the last of
+them has come. So they come to whole leaves of the fabric, as few as keep full for many times a mean run. Waits and
+utilisation are those of the jobs that come after it has filled up.
 
-`greedy` is `topo` without reservations, `four` with nodes held for four at a time: what reservations bring to large
-gangs, and what they cost, is told below the table. So is how long the same jobs would wait on a pool of as many GPUs,
-where there is neither fabric nor node.
+`greedy` is `topo` without reservations, `four` with nodes reserved for four at a time. Below the table stand what
+reservations bring to large gangs, and what they cost. So does the time for which the same jobs would wait on a pool of
+as many GPUs, where there is neither fabric nor node.
 """
 
 import argparse
@@ -67,9 +67,9 @@ class Case:
     """One stream under one load. ``gangs`` so many times the GPUs; ``repeat`` times, one after the other.
 
     ``leaves``: so many whole ones of the fabric, the first in its order; 0 for all of it, leaves that lack hosts too.
-    ``warm_up``: the share of the time until the last arrival of which nothing is told.
+    ``warm_up``: the share of the time until the last arrival that is left out of all figures.
 
-    All jobs have one priority: else who waits is given room by preemption, which only some of the policies know. With
+    All jobs have one priority: else pending jobs get room by preemption, which only some of the policies know. With
     ``large_first`` large ones have a higher one, and don't preempt.
     """
 
@@ -317,7 +317,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--repeat", type=int, default=1, help="let them come so many times, one after the other")
     parser.add_argument("--leaves", type=int, help="whole leaves of the fabric; 0 for all of it; 4, with --gangs 8 16")
     parser.add_argument(
-        "--warm-up", type=float, default=0.3, help="share of the arrivals' time of which nothing is told"
+        "--warm-up", type=float, default=0.3, help="share of the arrivals' time that is left out of all figures"
     )
     parser.add_argument("--load", default="0.95,1.1")
     parser.add_argument("--gangs", default="1,8")

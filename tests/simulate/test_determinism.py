@@ -66,7 +66,7 @@ def test_another_process_gives_the_same() -> None:
 
 
 def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> None:
-    """They are told of together only where each is tried in its turn all the same."""
+    """They are reported together only where each is tried in its turn all the same."""
     case = cluster({"s1/l1": 3}, sharing=True)
     arrivals = [replace(arrival, seconds=None) for arrival in crowd()]
     apart = [replace(arrival, pods=_in(arrival, f"ns-{number % 2}")) for number, arrival in enumerate(arrivals)]

@@ -115,7 +115,7 @@ def test_blind_gangs_lie_anywhere_and_ours_in_a_leaf() -> None:
     assert {node[:5] for node in where(run("topo", case, arrivals))["gang"]} == {"s1-l2"}
     history = run("blind-gang", case, arrivals)
     assert len(where(history)["gang"]) == 4
-    assert history.paths[0] == ("s1", "l1"), "what it does not know is told of it all the same"
+    assert history.paths[0] == ("s1", "l1"), "the history reports what the policy does not know"
 
 
 @pytest.mark.parametrize("policy", [name for name in EVERY.split(",") if name != "topo"])

@@ -69,7 +69,7 @@ def test_who_goes_ahead_does_not_delay_the_oldest_that_waits(jobs: list[PoolJob]
     for number, job in enumerate(jobs):
         older = {place for place, other in enumerate(jobs) if (other.arrived, place) < (job.arrived, number)}
         oldest_since = max([job.arrived, *(began[place] for place in older)])
-        # Those that run then and began before, or are older: nobody who starts later may keep it from what they free.
+        # Those that run then and began before, or are older: no job that starts later may keep it from what they free.
         before = [
             (began[place] + other.seconds, other.milli)
             for place, other in enumerate(jobs)

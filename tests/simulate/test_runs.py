@@ -75,7 +75,7 @@ def test_no_gpu_is_used_twice_and_gangs_run_whole(
 
 
 def by_hand(jobs: list[Arrival], gpus: list[int], capacity: int) -> list[float]:
-    """Return the waits on one node: whoever came first and fits, whenever somebody comes or ends."""
+    """Return the waits on one node: whenever a job comes or ends, the first that fits starts."""
     waits, running, waiting, left = [inf] * len(jobs), list[tuple[float, int]](), list[int](), capacity
     moments = {arrival.at for arrival in jobs}
     while moments:

@@ -60,7 +60,7 @@ def test_capacities_are_told_by_labels_and_configuration_and_else_assumed() -> N
     nodes = [make_node("a", "s/l", labels={"topology.scheduler/network-bandwidth": "10Gb"}), make_node("b")]
     odd = network_of(nodes, SchedulerConfig(), (), HALF)
     assert odd.capacity[odd.above[0][0]] == 10_000 and odd.capacity[odd.above[1][0]] == 100
-    assert {odd.capacity[link] for link in odd.above[1][1:]} == {inf}, "where nobody knows of a switch there is none"
+    assert {odd.capacity[link] for link in odd.above[1][1:]} == {inf}, "where no switch is known there is none"
 
 
 def test_a_gang_alone_in_its_leaf_or_on_one_node_is_not_slowed_down() -> None:

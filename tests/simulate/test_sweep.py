@@ -1,4 +1,4 @@
-"""Sweeps over processes: the same results as one after another, whoever dies."""
+"""Sweeps over processes: the same results as one after another, whichever worker dies."""
 
 import os
 import signal
@@ -153,7 +153,7 @@ def stuck(parcel: Parcel) -> Done:
 
 @contextmanager
 def cluster() -> Iterator[tuple[Any, str]]:
-    """A Dask cluster of two workers that somebody else started."""
+    """A Dask cluster of two workers that another program started."""
     from distributed import Client, LocalCluster
 
     with (

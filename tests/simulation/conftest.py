@@ -57,7 +57,7 @@ class Cluster:
         return dict(self.store.get(kind, name, "default").get("status") or {})
 
     async def settle(self) -> None:
-        """Return when nobody has anything left to do at this moment."""
+        """Return when no component has anything left to do at this moment."""
         quiet, revision = 0, self.store.revision
         while quiet < 20:
             await asyncio.sleep(0)
@@ -67,7 +67,7 @@ class Cluster:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_loop_by_accident() -> None:
-    """Otherwise the first asynchronous test after an ordinary one makes a loop that nobody closes."""
+    """Otherwise the first asynchronous test after an ordinary one makes a loop that is never closed."""
     asyncio.set_event_loop(None)
 
 

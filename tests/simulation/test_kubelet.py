@@ -297,7 +297,7 @@ async def test_a_node_fails_and_heals(cluster: Cluster) -> None:
     await _bound(cluster, "b", gpu=1)
     assert cluster.phases() == {"a": "Running", "b": "Pending"}
     await asyncio.sleep(200)
-    assert cluster.phases()["a"] == "Running", "nobody hears that it ended"
+    assert cluster.phases()["a"] == "Running", "no report of its end arrives"
     cluster.kubelet.heal_node("node-1")
     await cluster.settle()
     assert _taints(cluster, "node-1") == set()
@@ -313,7 +313,7 @@ async def test_pods_of_a_failed_node_are_deleted_when_their_time_is_over(cluster
     assert "deletionTimestamp" not in cluster.store.get("pods", "usual", "default")["metadata"]
     await asyncio.sleep(3)
     usual = cluster.store.get("pods", "usual", "default")
-    assert "deletionTimestamp" in usual["metadata"], "it stays, terminating, for nobody confirms"
+    assert "deletionTimestamp" in usual["metadata"], "it stays, terminating, as no kubelet confirms"
     assert (condition(usual.obj, "DisruptionTarget") or {})["reason"] == "DeletionByTaintManager"
     assert "deletionTimestamp" not in cluster.store.get("pods", "patient", "default")["metadata"]
     cluster.store.delete("pods", "usual", "default", DeleteOptions(grace=0))

@@ -28,4 +28,4 @@ async def test_connections_that_are_accepted_while_the_server_goes_away_are_clos
         await server.come_back()
         with socket.create_connection(server._address):
             pass
-    gc.collect()  # what nobody closed warns here, and warnings are errors
+    gc.collect()  # an open socket warns here, and warnings are errors

@@ -228,7 +228,7 @@ def test_patterns_take_linear_time(text: str) -> None:
     ["(?i)" + r"\w" * 980 + "(", "(?i)[" + r"\W" * 900 + "](", "(?i)" + "[a-z]" * 390 + "(", "a" * 1_980 + "("],
 )
 def test_patterns_that_are_computed_cost_what_reading_them_takes(written: str) -> None:
-    """Each is another one, and so is read anew; all are invalid, and an error does not end ``exists()``."""
+    """Each is another one, and so is read each time; all are invalid, and an error does not end ``exists()``."""
     selector = compile_selector(f"cel.bind(p, r'{written}', lists.range(90).exists(i, ''.matches(string(i) + p)))")
     begun = time.process_time()
     answer, _ = selector.judge(SelectorDevice(), 50_000)

@@ -345,7 +345,7 @@ def _exclusion_problems(inventory: Inventory, taken: Sequence[Taken]) -> Iterato
 
 
 def _counter_problems(inventory: Inventory, taken: Sequence[Taken]) -> Iterator[str]:
-    """More of a counter consumed than there is. A device consumes once, whoever shares it; administrators do not."""
+    """More of a counter consumed than there is. A device consumes once, also if it is shared; administrators do not."""
     new = {use.device.id for use in taken if not use.chosen.admin} - inventory.in_use.shared
     for pool in inventory.pools:
         used: dict[tuple[str, str], Fraction] = defaultdict(Fraction)

@@ -1,4 +1,4 @@
-"""Bad input is told by file and line, with what to do; nothing ever ends in a traceback."""
+"""Errors name file and line of bad input, and what to do; nothing ever ends in a traceback."""
 
 import json
 import re

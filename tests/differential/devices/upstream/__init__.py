@@ -1,7 +1,7 @@
 """Kubernetes' own table of tests of its allocator, as cases with the answer that the table expects.
 
 The cases are those of ``structured/internal/allocatortesting`` in k8s.io/dynamic-resource-allocation v0.36.3, which is
-under the Apache License 2.0, as this project is. ``python -m tests.differential.devices.upstream`` makes them anew.
+under the Apache License 2.0, as this project is. ``python -m tests.differential.devices.upstream`` makes them again.
 """
 
 import gzip
