@@ -1,6 +1,6 @@
 """Measure, and keep what was measured as one JSON; from it the table in docs/ and the baseline are made.
 
-All parts are measured by default, one after the other, each in a process of its own. What failed is told in the JSON,
+All parts are measured by default, one after the other, each in a process of its own. The JSON reports what failed,
 the others are kept, and the exit code is 1; so it is where a placement was wrong.
 """
 

@@ -22,7 +22,7 @@ STEP_SECONDS: Final = 0.005
 def backlog(nodes: int = 5000, gangs: int = 1000, seconds: int = 60, *, dated: bool = True, spaces: int = 5) -> Json:
     """CPU seconds for each second in which one pod of a whole node ends and as many as find room start.
 
-    ``dated``: the pods that run say how long, so that nodes are held for who has waited longest.
+    ``dated``: the pods that run say how long, so that nodes are reserved for what has been pending longest.
     """
     cluster = Cluster(nodes, 16)
     engine = cluster.engine

@@ -1,9 +1,9 @@
 """Whether anything became slower than it may: ``python -m tests.bench.check [--from FILE]``, ``tox -e bench-check``.
 
-Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With
-it, every ratio of a run of ``tox -e bench`` is looked at, and so are the promised floors of races, the promised times
-of starts and takeovers, and what verifiers said of placements. Either is compared with ``baseline.json``; a figure that
-is missing fails as well.
+Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With it,
+the check reads every ratio of a run of ``tox -e bench``. It also reads the promised floors of races, the promised times
+of starts and takeovers, and the verdicts on placements. Both forms compare with ``baseline.json``; a figure that is
+missing fails as well.
 """
 
 import argparse
@@ -27,8 +27,8 @@ BASELINE: Final = Path(__file__).with_name("baseline.json")
 SCHEMA: Final = 1
 REMEDY: Final = """\
 A ratio is worse than the baseline allows, or missing. Look for the change that made it so; measured again without your
-changes, it tells whether it was the machine. Where it has a reason, or a ratio is new, take a new baseline of a whole
-run in a quiet hour, and tell the reason in the commit:
+changes, it shows whether the machine caused it. If the change is meant or a ratio is new, take a new baseline in a
+quiet hour; write the reason in the commit message:
   tox -e bench -- --accept                # measure all, then take it
   tox -e bench -- --from FILE --accept    # take a run that was made earlier"""
 Verdict = Literal["ok", "worse", "missing", "not in the baseline"]
@@ -109,7 +109,7 @@ def write_baseline(results: Json, path: Path = BASELINE) -> None:
 
 
 def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: Iterable[Ratio]) -> list[Row]:
-    """Compare these ratios; one that is missing on either side is told, never passed."""
+    """Compare these ratios; one that is missing on either side is reported, never passed."""
     rows = []
     for ratio in ratios:
         then, value = baseline.get(ratio.name), now.get(ratio.name)
@@ -147,7 +147,7 @@ def better_of(
 
 
 def of_parts(names: Iterable[str]) -> list[Ratio]:
-    """Return the ratios that are told by these parts alone."""
+    """Return the ratios that these parts alone yield."""
     wanted = set(names)
     return [ratio for ratio in RATIOS if ratio.parts <= wanted]
 

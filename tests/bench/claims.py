@@ -1,6 +1,6 @@
 """``python -m tests.bench.claims``: pods with a claim for one GPU each, by kube-scheduler and by this scheduler.
 
-Both start from the same event, with warm caches. The pods are pending, each scheduler in its turn has tried all of them
+Both start from the same event, with warm caches. The pods are pending: each scheduler in its turn has tried all of them
 in vain because their DeviceClass does not exist, and its backoff is over. Then the class is created. Counted are the
 seconds from there to the last bind. Class and slices are those of NVIDIA's driver with 8 whole H100s a node.
 

@@ -1,6 +1,6 @@
 """The embedded API server as a process of its own: ``python -m tests.bench.embedded KUBECONFIG NODES PODS``.
 
-It serves until its standard input ends, so it never outlives whoever started it.
+It serves until its standard input ends, so it never outlives the process that started it.
 """
 
 import asyncio

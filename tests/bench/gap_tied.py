@@ -2,7 +2,7 @@
 
 The optimum is that of HiGHS, as for gangs of different pods: the fewest leaves of one spine, or of the whole fabric
 where no spine holds the gang. A spread can be kept while members are seated in turn if it holds once all are there:
-whoever goes to the emptiest domain first breaks nothing on the way.
+a member that goes to the emptiest domain first breaks nothing on the way.
 """
 
 import random

@@ -1,7 +1,7 @@
 """What kubelets write: statuses of nodes with images and conditions, and of pods while they start.
 
-Sizes and rates are those of kubelets at their defaults: 50 images a node, a node's status every 5 minutes where nothing
-changed, and for each pod one status when its containers are created and one when they run.
+Sizes and rates are those of kubelets at their defaults. A node has 50 images, and writes its status every 5 minutes if
+nothing changed. Each pod gets a status when its containers are created and another when they run.
 """
 
 import asyncio

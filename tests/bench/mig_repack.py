@@ -19,7 +19,7 @@ class Repacking:
         self._fewest = cache(self._solve)
 
     def fits(self, instances: Counter[str]) -> bool:
-        """Return whether instances, counted by profile, fit if all of them are placed anew."""
+        """Return whether instances, counted by profile, fit if all of them are placed again."""
         return self._fewest(tuple(instances[name] for name in self._names)) <= self._gpus
 
     def _solve(self, counts: tuple[int, ...]) -> int:

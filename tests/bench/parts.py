@@ -87,7 +87,7 @@ PARTS: Final = {
 }
 """In the order in which they run."""
 CHECKED: Final = ("rounds", "memory")
-"""What `bench-check` measures anew: it needs nothing but Python and takes minutes."""
+"""What `bench-check` measures again: it needs nothing but Python and takes minutes."""
 
 
 def main(name: str, file: str) -> None:

@@ -63,7 +63,7 @@ class Cluster:
         return Lineage((owner,))
 
     def run(self, gpus: Sequence[int]) -> None:
-        """Let pods of somebody else take so many GPUs of the nodes, in order."""
+        """Let pods of another scheduler take so many GPUs of the nodes, in order."""
         pods = []
         for number, many in enumerate(gpus):
             if many:
@@ -97,7 +97,7 @@ class Cluster:
         self.engine.pods_applied(pods, 0.0)
 
     def decide(self) -> list[RecordDecision]:
-        """Try all that wait; nothing that was there before is looked at by the garbage collector meanwhile."""
+        """Try all pending pods; meanwhile the garbage collector skips what was there before."""
         with frozen():
             said = self.engine.step(0.0, CLOCK, 1e9)
         return [instruction for instruction in said if isinstance(instruction, RecordDecision)]

@@ -17,7 +17,7 @@ class Promise:
 
     ``at_least``: it must reach the bound; otherwise it must stay below. ``factor`` from its unit to ``unit``. ``needs``
     figures of the run and the least that each must be: otherwise this one was measured under other conditions.
-    ``healed`` the path of what was healed: gangs that got no room there are told beside the figure, as they have none.
+    ``healed`` the path of what was healed: gangs that got no room there are printed with the figure, as they have none.
     ``checked``: ``bench-check --from`` fails where a run misses it, as it does for each promise ``at_least``.
     """
 

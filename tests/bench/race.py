@@ -42,7 +42,7 @@ clientConnection: {kubeconfig: "%s", qps: 5000, burst: 10000}
 async def cluster(
     nodes: int, made: Callable[[Json], Json] = lambda node: node
 ) -> AsyncIterator[tuple[ControlPlane, Server]]:
-    """A real API server with nodes, each ``made`` of a plain one, and nobody else."""
+    """A real API server with nodes, each ``made`` of a plain one, and no other client."""
     plane = ControlPlane(
         binaries=await asyncio.to_thread(build, modules=MODULES),
         with_controller_manager=False,

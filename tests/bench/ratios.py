@@ -149,7 +149,7 @@ def figure(parts: Mapping[str, Json], path: str) -> float | None:
 
 
 def ratios_of(parts: Mapping[str, Json]) -> dict[str, float]:
-    """Return the ratios that can be told of these parts; one without its figures is left out."""
+    """Return the ratios that follow from these parts; one without its figures is left out."""
     ratios = {}
     for ratio in RATIOS:
         over = figure(parts, ratio.over)

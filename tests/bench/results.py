@@ -1,4 +1,4 @@
-"""The JSON of a run: one machine since it was last started, one source, and of each part what it measured or why not.
+"""The JSON of a run: one machine since it was last started, one source, and of each part its figures or its error.
 
     {"schema": 2, "made": "2026-01-01T00:00:00Z", "machine": {...}, "source": "...", "commit": "...",
      "parts": {NAME: {...}}, "ratios": {NAME: 1.23}}
@@ -6,8 +6,8 @@
 ``source`` is a digest of the scheduler's files as they were, ``commit`` what was checked out, with ``, changed`` where
 files were not as committed; empty where there is no repository.
 
-A part has ``seconds``, the ``load`` average at its begin and its end, and either ``reference`` (nanoseconds of a step
-of the loops, see `machine`) and ``figures``, or ``failed``: why there are none.
+A part has ``seconds``, and the ``load`` average at its begin and its end. If it succeeded, it has ``reference``
+(nanoseconds of a step of the loops, see `machine`) and ``figures``; otherwise ``failed`` with the reason.
 """
 
 import json
@@ -59,12 +59,12 @@ def read(path: Path) -> Json:
     except ValueError as error:
         raise Unusable(f"{path} is not JSON: {error}") from error
     if not isinstance(results, dict) or results.get("schema") != SCHEMA:
-        raise Unusable(f"{path} is not of schema {SCHEMA}; measure anew: tox -e bench -- --out {path}")
+        raise Unusable(f"{path} is not of schema {SCHEMA}; measure again: tox -e bench -- --out {path}")
     return results
 
 
 def write(path: Path, results: Json) -> None:
-    """Write results; whoever reads meanwhile sees the old ones."""
+    """Write results; a process that reads meanwhile sees the old ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(json.dumps(results, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What it takes where there is no room: who gives way, and why not and what would help. All in CPU time."""
+"""Costs where there is no room: the search for victims, for reasons and for remedies. All in CPU time."""
 
 from statistics import median
 from typing import Final
@@ -19,7 +19,7 @@ SLICE: Final = 0.002
 
 
 def preemption(nodes: int, victims: int, per_node: int, members: int, gpus: int, repeats: int = 5) -> Json:
-    """From a full cluster to a plan: one workload of high priority, and who gives way for it.
+    """From a full cluster to a plan: one workload of high priority, and its victims.
 
     ``victims`` nodes hold pods of low priority, ``per_node`` each; the others are full of pods that must stay. The
     first time is left out, which loads kernels.
@@ -57,10 +57,10 @@ def preemption(nodes: int, victims: int, per_node: int, members: int, gpus: int,
 
 
 def explanations(nodes: int, per_node: int, members: int, repeats: int = 3) -> Json:
-    """From a gang that can't be placed to why not and what would help, while other decisions may go on.
+    """From a gang that can't be placed to its reasons and remedies, while other decisions may go on.
 
     Where there are several pods on a node, nine of ten are there, and it is known of them when they end. Slices are
-    as the daemon takes them: for so long nobody else is decided on. The first time is left out, which loads code.
+    as the daemon takes them: for so long no other workload is decided on. The first time is left out, which loads code.
     """
     totals: list[float] = []
     slices: list[float] = []

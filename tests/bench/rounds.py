@@ -1,7 +1,7 @@
 """Short rounds in core, each between two rounds of the reference loops: what ``tox -e bench-check`` looks at.
 
-A figure is CPU time in steps of a loop that never changes (`machine.python_loop`), so that what is measured on a slow
-day and on a fast one can be compared, and roughly what is measured on two machines.
+A figure is CPU time in steps of a loop that never changes (`machine.python_loop`). So figures of a slow
+day and of a fast one can be compared, and roughly those of two machines.
 """
 
 import gc
@@ -100,6 +100,6 @@ def _between(sample: Sampler) -> tuple[float, Reference]:
 
 
 def _recording() -> Json:
-    """Record and audit log beside nobody, in turn: CPU of the engine's thread a pod."""
+    """Neither, record and audit log, in turn: CPU of the engine's thread a pod."""
     costs = recording.core(300)
     return {name: costs[f"{name}_us_per_pod"] for name in ("nobody", "record", "audit")}

@@ -18,7 +18,7 @@ from .results import read, write
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGE: Final = REFERENCE / "measurements.md"
 COPY: Final = REFERENCE / "measurements.json"
-"""The run that the page tells of."""
+"""The run that the page describes."""
 
 _HEAD: Final = """\
 <!-- Written by `python -m tests.bench --docs` from measurements.json; measure again, don't change this file. -->

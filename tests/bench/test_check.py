@@ -149,7 +149,7 @@ def test_a_baseline_or_a_run_that_cannot_be_read_fails(
     assert str(path) in capsys.readouterr().err
 
 
-# ---------------------------------------------------------------- measured anew
+# ---------------------------------------------------------------- measured again
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""The page of measurements tells what the run beside it measured, and what it did not."""
+"""The page of measurements shows the figures of the run beside it, and which are missing."""
 
 import re
 from copy import deepcopy

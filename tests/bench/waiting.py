@@ -18,7 +18,7 @@ STEP_SECONDS: Final = 0.005
 
 
 def _torn(nodes: int) -> Driver:
-    """Every node has 4 to 8 of its 8 GPUs in use, by pods of 1 to 4 of which it is known when they end."""
+    """Every node has 4 to 8 of its 8 GPUs in use, by pods of 1 to 4 GPUs that say when they end."""
     dice = random.Random(1)
     listed = [make_node(f"n{n}", f"s{n // IN_LEAF // 8}/l{n // IN_LEAF}") for n in range(nodes)]
     d = Driver(listed, configured("{preemption: {enabled: false}, reservation: {enabled: false}}"))

@@ -21,7 +21,7 @@ LANDS_SECONDS: Final = 5.0
 
 
 HALF_SECONDS: Final = 20.0
-"""In which a half-bound gang is completed or rolled back: 5 s until that is decided, and its evictions."""
+"""In which a partially bound gang is completed or rolled back: 5 s until that is decided, and its evictions."""
 
 
 def gpus_of(pod: Json) -> int:
@@ -53,7 +53,7 @@ def no_partially_bound_gang(world: World) -> None:
 
 
 async def no_gang_stays_half(world: World) -> None:
-    """Once nothing goes wrong any more, a half-bound gang is completed or rolled back before long."""
+    """Once nothing goes wrong any more, a partially bound gang is completed or rolled back before long."""
     end = world.loop.time() + HALF_SECONDS
     while half := partially_bound_gangs(world):
         assert world.loop.time() < end, f"{half} for {HALF_SECONDS:g} s after the last fault"
@@ -100,7 +100,7 @@ def _charged(engine: Engine) -> None:
 
 
 async def nothing_left(world: World) -> Process:
-    """Nothing is held for anybody, and no Migration hangs, once what is being written has landed; return who leads."""
+    """Nothing is reserved, and no Migration hangs, once all writes under way have landed; return the leader."""
     end = world.loop.time() + LANDS_SECONDS
     while left := _left(world, (process := await world.leading()).engine):
         assert world.loop.time() < end, f"{left} after {LANDS_SECONDS:g} s"
@@ -160,7 +160,7 @@ def as_if_rebuilt(world: World, process: Process) -> None:
     assert _waiting(fresh) == _waiting(engine)
     said = fresh.step(now, lambda: 0.0)
     assert not [instruction for instruction in said if isinstance(instruction, Bind)], (
-        "something could be bound, and nobody does it"
+        "something could be bound, and the leader does not bind it"
     )
 
 

@@ -52,7 +52,7 @@ class _Selector(selectors.DefaultSelector):
                 raise RuntimeError("it never comes to rest: time does not pass any more")
             return ready
         if timeout is None:
-            raise RuntimeError("everybody waits, and nothing will ever happen again")
+            raise RuntimeError("all tasks wait, and nothing will ever happen again")
         self._fair_queue = 0
         self.jump(timeout)
         return []

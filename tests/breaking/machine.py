@@ -45,7 +45,7 @@ class FailureMachine(RuleBasedStateMachine):
         self.do(self._run(seconds))
 
     async def _run(self, seconds: float) -> None:
-        """Let time pass; whoever falls meanwhile is followed by another one."""
+        """Let time pass; a process that falls meanwhile is followed by another one."""
         end = self.loop.time() + seconds
         while self.loop.time() < end:
             await self.world.run(min(0.25, end - self.loop.time()))
@@ -93,7 +93,7 @@ class FailureMachine(RuleBasedStateMachine):
         self.run(2.0)
 
     def began(self) -> None:
-        """Whatever else is to be there from the beginning."""
+        """What is there from the beginning."""
 
     # ------------------------------------------------------------ what users do
 
@@ -121,7 +121,7 @@ class FailureMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.gangs)
     @rule(data=st.data())
     def a_gang_is_deleted(self, data: st.DataObject) -> None:
-        """By whoever made it."""
+        """By the user who made it."""
         name = data.draw(st.sampled_from(sorted(self.world.gangs)))
         del self.world.gangs[name]
         self.world.delete("jobs.batch", name)
@@ -253,7 +253,7 @@ class FailureMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leader is not None)
     @rule()
     def the_daemon_is_ended(self) -> None:
-        """In order, and started anew."""
+        """In order, and started again."""
         assert self.leader is not None
         self.do(self.leader.end())
         self.run(1.0)

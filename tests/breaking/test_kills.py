@@ -60,7 +60,7 @@ def _submit(world: World) -> None:
 
 
 def _too_large(world: World) -> None:
-    """There is no leaf for it: that is told, until nodes come."""
+    """There is no leaf for it: events say so, until nodes come."""
     world.gang("g", 4, gpus=8)
     world.loop.call_later(20.0, world.add_fabric, {"s1/l3": 4})
 
@@ -144,7 +144,7 @@ async def _tell(story: Story, write: int, after: bool) -> list[str]:
         first = world.start(story.configuration)
         await world.leading()
         await story.before(world)
-        await world.run(3.0)  # what is still to be told is told
+        await world.run(3.0)  # reports that are still due are written
         knife = first.wire.knife
         knife.writes.clear()
         knife.count, knife.write, knife.after = 0, write, after

@@ -103,7 +103,7 @@ async def test_seats_that_nobody_takes_are_kept_for_a_while_and_given_back_whate
             await world.run(50.0)
             assert len(second.engine.preempting.replacements) == 1, "not given back at once"
             await world.until(lambda: world.phases() == ["Failed"], 900.0, step=1.0)
-            assert world.loop.time() - began < 310.0, "no longer than seats are held"
+            assert world.loop.time() - began < 310.0, "no longer than nodes are reserved"
             assert not second.engine.preempting.replacements
 
 
@@ -125,7 +125,7 @@ async def test_a_leader_that_sleeps_in_mid_migration_wakes_up_late_and_does_no_h
             await world.run(1.0)
             no_gpu_twice(world)
             no_partially_bound_gang(world)
-        assert world.nodes_of("g") == after, "nobody is moved again"
+        assert world.nodes_of("g") == after, "no pod is moved again"
         assert second.leads and not first.leads
         await settled(world)
 
@@ -190,7 +190,7 @@ async def test_a_minute_without_a_server_while_gangs_are_bound_and_nodes_fail() 
 async def _binding_under_way(world: World, first: Process) -> str:
     """Have a leader fall asleep with a Binding in the API server's hands, and its Lease be deleted; return the pod.
 
-    Its node has room for one such pod, and another pod waits that comes first for whoever decides anew.
+    Its node has room for one such pod, and another pod waits that comes first for a leader that decides again.
     """
     world.gang("touched", 1)
     await world.until(lambda: world.whole("touched"))

@@ -1,4 +1,4 @@
-"""What a daemon measures agrees with what happens to it, whoever leads."""
+"""What a daemon measures agrees with what happens to it, whichever replica leads."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A task that finds nothing to do pauses, even while it is told that something is due now."""
+"""A task that finds nothing to do pauses, even while the engine says that something is due now."""
 
 from typing import Any
 

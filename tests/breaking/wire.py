@@ -51,7 +51,7 @@ class Server(EmbeddedAPIServer):
     """The embedded server without sockets."""
 
     down = False
-    """Whether nobody reaches it."""
+    """Whether no client reaches it."""
 
     def go_dark(self) -> None:
         """Be down: nothing is answered, and what is open is cut."""

@@ -190,7 +190,7 @@ class World:
                 raise AssertionError(f"{process.name} ended by itself")
 
     async def leading(self, seconds: float = 120.0) -> Process:
-        """Wait until somebody schedules; return who."""
+        """Wait until a replica leads; return it."""
         await self.until(lambda: self.leader is not None, seconds)
         assert self.leader is not None
         return self.leader
@@ -216,7 +216,7 @@ class World:
         return name
 
     def delete_node(self, name: str) -> None:
-        """Somebody deletes a node."""
+        """An administrator deletes a node."""
         self.store.delete("nodes", name)
 
     def gang(
@@ -256,7 +256,7 @@ class World:
 
     @asynccontextmanager
     async def controllers_stand(self) -> AsyncIterator[None]:
-        """Nobody makes pods again meanwhile."""
+        """No controller makes pods again meanwhile."""
         await self.controllers.stop()
         try:
             yield
@@ -264,13 +264,13 @@ class World:
             await self.controllers.start()
 
     def request(self, name: str, *pods: str) -> None:
-        """Somebody asks for a move."""
+        """A user asks for a move."""
         spec = {"cause": "a test asks for it", "pods": [{"name": pod} for pod in pods]}
         body = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "Migration", "metadata": {"name": name}}
         self.store.create(MIGRATIONS, {**body, "spec": spec}, "default")
 
     def delete(self, kind: str, name: str) -> None:
-        """Somebody deletes something."""
+        """A user deletes an object."""
         self.store.delete(kind, name, "default", DeleteOptions(propagation="Background"))
 
     # ------------------------------------------------------------ what there is

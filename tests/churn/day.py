@@ -121,7 +121,7 @@ def report(day: Day) -> Sequence[str]:
     return [
         f"{day.hours:g} h, seed {day.seed}: {day.pods} pods and {day.hostile_pods} hostile ones; {begun}",
         f"waits of workloads that are not hostile: p50 {day.waited(0.5):.2f} s, p99 {day.waited(0.99):.1f} s,"
-        f" longest {day.waited(1.0):.1f} s; longest half-bound gang {day.longest_half:.1f} s;"
+        f" longest {day.waited(1.0):.1f} s; longest partially bound gang {day.longest_half:.1f} s;"
         f" {day.most_mib} MiB at most",
         *(day.violations or ["no violation"]),
     ]

@@ -1,7 +1,7 @@
 """The machine in which everything breaks that can, on a cluster in which life goes on and a tenant attacks.
 
 Each rule of `tests.breaking.test_machine` may come at any moment: killed and sleeping leaders, writes that go wrong, a
-server that nobody reaches, nodes and leaves that fail. Between them hours pass.
+server that no client reaches, nodes and leaves that fail. Between them hours pass.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from .tenant import HostileChurn
 from .watch import Watch
 
 PODS: Final = 50
-"""Of everybody else, on 12 nodes of 8 GPUs."""
+"""Of all other tenants, on 12 nodes of 8 GPUs."""
 CALM: Final = 10.0
 LOOKS_SECONDS: Final = 5.0
 RECOVERS_SECONDS: Final = 150.0
@@ -69,7 +69,7 @@ class HostileDays(FailureMachine):
         while self.loop.time() < end:
             await self._run(LOOKS_SECONDS)
             leader = self.leader
-            assert leader is not None, "nobody leads"
+            assert leader is not None, "no replica leads"
             self.watch.look(leader)
             if self.watch.looks % 12 == 0:
                 self.watch.passed_over(leader)

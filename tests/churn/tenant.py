@@ -46,7 +46,7 @@ class HostileChurn(Churn):
     made: int = 0
     """Hostile pods so far."""
     others: int = 0
-    """Pods of everybody else so far."""
+    """Pods of all other tenants so far."""
     refused: int = 0
     """Objects that the API server did not take."""
     _hostile_alive: int = 0

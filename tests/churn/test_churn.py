@@ -74,5 +74,5 @@ def test_a_gang_that_stays_partially_bound_and_a_leader_that_ends_are_seen() -> 
             violations.extend(watch.violations)
 
     virtually(main())
-    assert any("half bound for" in violation for violation in violations)
+    assert any("partially bound for" in violation for violation in violations)
     assert any("does not lead" in violation for violation in violations)

@@ -1,4 +1,4 @@
-"""What is looked at while a cluster lives: from the API's objects, and what the daemon believes of them."""
+"""What the test checks while a cluster lives: the API's objects, and what the daemon believes of them."""
 
 import logging
 import traceback
@@ -21,7 +21,7 @@ PASSED_OVER_SECONDS: Final = 30.0
 """How long a pod of another tenant may be pending though a scheduler that just began would bind it."""
 CATCHES_UP_SECONDS: Final = 150.0
 RIGHT_TO_EVICT: Final = frozenset({"Preempted"})
-"""Reasons of events on pods that gave way to another workload. None has a priority here."""
+"""Reasons of events on pods that were preempted for another workload. None has a priority here."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Watch:
         gang.half_since = (gang.half_since if gang.half_since >= 0 else now) if half else -1.0
 
     def excuse(self) -> None:
-        """Count from now on how long gangs are half bound: what happened before was a fault's doing."""
+        """Count from now on how long gangs are partially bound: what happened before was a fault's doing."""
         for gang in self._gangs.values():
             if gang.half_since >= 0:
                 gang.half_since = self.world.loop.time()
@@ -101,7 +101,7 @@ class Watch:
         no_gpu_twice(self.world)
         for name, gang in self._gangs.items():
             if gang.half_since >= 0 and now - gang.half_since > HALF_SECONDS:
-                self.violations.append(f"at {now:.0f} s: {name} half bound for {now - gang.half_since:.0f} s")
+                self.violations.append(f"at {now:.0f} s: {name} partially bound for {now - gang.half_since:.0f} s")
         term = process.daemon.term
         if not process.leads or term is None:
             self.violations.append(f"at {now:.0f} s: the daemon does not lead")

@@ -1,7 +1,7 @@
 """``python -m tests.claim_writers --claims 10000``: many writers of claims on a real control plane, with faults.
 
 Requests of this scheduler go through a proxy that answers some writes of claims with 409, and loses some answers;
-somebody annotates claims all the time; and the scheduler is killed several times. Beside it runs kube-scheduler, on
+a client annotates claims all the time; and the scheduler is killed several times. Beside it runs kube-scheduler, on
 nodes of its own or (``--same-nodes``) on the same devices. A checker reads claims and pods, and nothing else.
 
 Nothing in the API keeps two schedulers from giving the same device at the same moment. So on the same nodes a device

@@ -1,7 +1,7 @@
 """Where the control plane's programs come from: a directory that is named, or one ``go build`` per module, kept.
 
-A build is kept under a name made of everything that goes into it, so nothing is built twice and a change of a
-version or of a source line can never run an old binary.
+A build is kept under a name made of everything that goes into it. So nothing is built twice, and after a change of a
+version or of a source line no old binary can run.
 """
 
 import fcntl
@@ -120,7 +120,7 @@ def _cache_directory(go: str, modules: Iterable[str]) -> Path:
 def _fingerprint(go: str, modules: Iterable[str]) -> str:
     """Name everything a build is made of: the toolchain, the modules' versions, the sources and the flags here.
 
-    A peer counts only where it is asked for: its next version leaves the control plane as it is.
+    A peer counts only where the caller asks for it: its next version leaves the control plane as it is.
     """
     target = subprocess.run(
         [go, "env", "GOVERSION", "GOOS", "GOARCH"], cwd=HERE / "go", check=True, capture_output=True
@@ -158,7 +158,7 @@ def _build_module(go: str, module: str, dest: Path) -> None:
 
 
 def _link_flags(module: str) -> str:
-    """Leave out debug symbols, and say the version: without that clients are told v0.0.0."""
+    """Leave out debug symbols, and say the version: without that clients see v0.0.0."""
     flags = ["-s", "-w"]
     if module in ("go", "go-oldest"):
         version = kubernetes_version(module)

@@ -36,7 +36,7 @@ def request(method: str, url: str, body: Json | None = None, *, token: str, ca_f
 
 
 def answers(url: str, token: str = "") -> bool:
-    """Whether a URL of this machine answers below 400; whoever it is, for the certificate may not exist yet."""
+    """Whether a URL of this machine answers below 400; with any certificate, for it may not exist yet."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -33,7 +33,7 @@ class ControlPlane:
 
     RBAC is on; the one identity made here is in ``system:masters``, further ones come from
     :meth:`kubeconfig_for_service_account`. ``arguments`` adds flags to a component by its name, or overrides those
-    set here. Without a controller manager nobody creates ServiceAccounts or removes the taint of a new node, so the
+    set here. Without a controller manager there are no ServiceAccounts, and new nodes keep their taint. So the
     two admission plugins that count on it are off.
     """
 

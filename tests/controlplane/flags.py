@@ -64,7 +64,7 @@ def kube_apiserver(
         "--profiling=false",
         *_gates(feature_gates),
     ]
-    if not controllers:  # nobody would make the account a pod needs, nor take the taint of a new node away
+    if not controllers:  # no controller makes the account that a pod needs, or removes the taint of a new node
         flags.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
     if runtime_config:
         flags.append(f"--runtime-config={','.join(runtime_config)}")

@@ -16,7 +16,7 @@ def main() -> None:
     parent, program, *arguments = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != int(parent):  # it died before the kernel was told
+        if os.getppid() != int(parent):  # it died before the call above
             sys.exit(1)
     os.execv(program, [program, *arguments])
 

@@ -16,8 +16,8 @@ from .binaries import ControlPlaneUnavailable
 
 _LAUNCHER = str(Path(__file__).with_name("launch.py"))
 _LOG_TAIL = 4000
-# The kernel sends the death signal when the *thread* that forked ends, so all children are forked by one thread
-# that lives as long as this process does.
+# The kernel sends the death signal when the *thread* that forked ends. So one thread, which lives as long as this
+# process does, forks all children.
 _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="controlplane-forker")
 
 
@@ -79,7 +79,7 @@ class Process:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface nobody listens on, no two alike."""
+    """Return free ports of the loopback interface, no two alike."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:

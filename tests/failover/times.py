@@ -1,4 +1,4 @@
-"""How long it takes until the next pod is bound: after a first start, a crash, an orderly end, and an outage.
+"""How long it takes until the next pod is bound: after a first start, a crash, a graceful shutdown, and an outage.
 
 Begins are taken here, binds from the API server's audit log: all by one machine's clock.
 """

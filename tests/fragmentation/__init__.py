@@ -1,1 +1,1 @@
-"""FGD's protocol (ATC 2023) through the planner: shuffled arrivals until 130 % of the GPUs are asked, nobody leaves."""
+"""FGD's protocol (ATC 2023) through the planner: shuffled arrivals up to 130 % of the GPUs, and no pod ends."""

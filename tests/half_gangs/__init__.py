@@ -1,1 +1,1 @@
-"""Rounds in which gangs are left half bound on a real API server, with a checker that reads only the API's objects."""
+"""Rounds in which gangs are left partially bound on a real API server, with a checker of the API's objects alone."""

@@ -48,7 +48,7 @@ async def run(rounds: int, kinds: list[Kind]) -> list[Result]:
     for kind in kinds:
         ended = [result for result in played if result.kind is kind]
         met, failed = sum(bool(result.met) for result in ended), sum(not result.ok for result in ended)
-        print(f"{kind}: {len(ended)} rounds, half bound at the fault in {met}, {failed} failed")
+        print(f"{kind}: {len(ended)} rounds, partially bound at the fault in {met}, {failed} failed")
     return played
 
 

@@ -30,7 +30,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Spell:
-    """A time for which a gang was half bound."""
+    """A time for which a gang was partially bound."""
 
     seconds: float = 0.0
     gang: str = ""
@@ -38,14 +38,14 @@ class Spell:
 
 @dataclass(slots=True)
 class Spells:
-    """For how long gangs were half bound."""
+    """For how long gangs were partially bound."""
 
     unbroken: Spell = field(default_factory=Spell)
-    """The longest one from the first look at which a gang was half bound."""
+    """The longest one from the first look at which a gang was partially bound."""
     idle: Spell = field(default_factory=Spell)
     """The longest one from the look that found the last newly bound member: so long a rollback took."""
     _half: dict[str, tuple[float, float, frozenset[str]]] = field(default_factory=dict)
-    """By gang: since when it is half bound, when a member was bound last, and the members bound at some look."""
+    """By gang: since when it is partially bound, when a member was bound last, and the members bound at some look."""
 
     def look(self, now: float, standing: Sequence[Standing]) -> None:
         """Take in how gangs stand at a moment, in seconds of any clock that does not go back."""

@@ -1,4 +1,4 @@
-"""One round: gangs of eight and others that want the same room, a fault while gangs are half bound, and then the check.
+"""One round: gangs of eight and others that want the same room, a fault while some are partially bound, then the check.
 
 The scheduler is a process of its own, as in a pod, under the ServiceAccount of the manifests.
 """
@@ -33,18 +33,18 @@ SINGLES: Final = 24
 STARTS_SECONDS: Final = 120.0
 HALF_SECONDS: Final = 60.0
 SETTLES_SECONDS: Final = 90.0
-"""Within which no gang may be half bound any more, and none be it again."""
+"""Within which no gang may be partially bound any more, and none be it again."""
 CALM_SECONDS: Final = 6.0
 ROLLED_BACK_SECONDS: Final = 5.0
 BIND_TIMEOUT_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 3.0
-"""For the evictions of several gangs, 8 at a time in one namespace, the looks of the checker, and a control plane and
-its tests on two cores."""
+"""For the evictions of several gangs, 8 at a time in one namespace, and the looks of the checker. The control plane and
+the tests share two cores."""
 TAKES_OVER_SECONDS: Final = 2.0
 """For a leader that has lost the lease or is new: it takes the lease, and reads everything before it decides."""
 UNBROKEN_SLACK_SECONDS: Final = 5.0
 """As the slack, and for members that are bound one after the other: each restarts the 5 s."""
-NOTHING_TRIED: Final = "no gang was half bound when the fault came, so nothing was tried"
+NOTHING_TRIED: Final = "no gang was partially bound when the fault came, so nothing was tried"
 DEFAULT_CONFIG: Final = """apiVersion: topology.scheduler/v1alpha1
 kind: SchedulerConfig
 metrics: {bindAddress: 127.0.0.1, port: 0}
@@ -56,7 +56,7 @@ clientConnection: {{bindTimeout: {BIND_TIMEOUT_SECONDS:g}, maxBindsInFlight: 2}}
 podInitialBackoffSeconds: 0.2
 podMaxBackoffSeconds: 1
 """
-"""Short leases, and two binds at a time, so that the fault meets gangs that are half bound."""
+"""Short leases, and two binds at a time, so that the fault meets gangs that are partially bound."""
 
 
 class Kind(StrEnum):
@@ -83,7 +83,7 @@ class Kind(StrEnum):
 
     @property
     def limit_seconds(self) -> float:
-        """For how long a gang may be half bound after the last of its members that was bound.
+        """For how long a gang may be partially bound after the last of its members that was bound.
 
         This counts only while the API server answers, and not before the new leader has the lease.
         """
@@ -92,7 +92,7 @@ class Kind(StrEnum):
 
     @property
     def unbroken_limit_seconds(self) -> float:
-        """For how long a gang may be half bound without a break, however many members are bound meanwhile.
+        """For how long a gang may be partially bound without a break, however many members are bound meanwhile.
 
         With two binds at a time, members are bound one after the other while others hang.
         """
@@ -100,7 +100,7 @@ class Kind(StrEnum):
         return hangs + ROLLED_BACK_SECONDS + UNBROKEN_SLACK_SECONDS
 
     def too_long(self, spells: Spells) -> list[str]:
-        """Return which gang was half bound for longer than it may be."""
+        """Return which gang was partially bound for longer than it may be."""
         problems = []
         for spell, limit, since in (
             (spells.idle, self.limit_seconds, " after the last member that was bound"),
@@ -108,14 +108,14 @@ class Kind(StrEnum):
         ):
             if spell.seconds > limit:
                 problems.append(
-                    f"{spell.gang} half bound for {spell.seconds:.1f} s{since}, which is more than {limit:g} s"
+                    f"{spell.gang} partially bound for {spell.seconds:.1f} s{since}, which is more than {limit:g} s"
                 )
         return problems
 
 
 @dataclass(slots=True)
 class Result:
-    """How a round ended. ``met`` gangs that were half bound when the fault came; ``left`` those that stayed it."""
+    """How a round ended. ``met`` gangs that were partially bound when the fault came; ``left`` those that stayed it."""
 
     kind: Kind
     met: int = 0
@@ -132,7 +132,7 @@ class Result:
 
     @property
     def untried(self) -> bool:
-        """Whether nothing else is wrong than that no gang was half bound when the fault came."""
+        """Whether nothing else is wrong than that no gang was partially bound when the fault came."""
         return not self.left and self.problems == [NOTHING_TRIED]
 
 
@@ -239,7 +239,7 @@ async def _submit(cluster: Cluster) -> None:
 
 
 async def _partially_bound(cluster: Cluster) -> int:
-    """Wait for the first moment at which a gang is half bound; return how many are.
+    """Wait for the first moment at which a gang is partially bound; return how many are.
 
     None are if nothing was bound any more for some seconds after the first gang.
     """
@@ -264,7 +264,7 @@ async def _term(cluster: Cluster) -> int:
 
 
 async def _settle(cluster: Cluster, spells: Spells, term: int) -> list[Standing]:
-    """Return the gangs that are still half bound when they should not be any more.
+    """Return the gangs that are still partially bound when they should not be any more.
 
     ``spells`` counts from the term on, and only while the API server answers.
     """

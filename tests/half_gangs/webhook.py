@@ -15,7 +15,7 @@ from tests.e2e.api import Api, ApiError, Json
 NAME: Final = "half-gangs"
 TIMEOUT_SECONDS: Final = 10
 DELAY_SECONDS: Final = 0.1
-"""A gang of eight is half bound for 0.4 s if two binds at a time take so long."""
+"""A gang of eight is partially bound for 0.4 s if two binds at a time take so long."""
 
 
 class Mood(StrEnum):

@@ -23,7 +23,7 @@ class Break:
         return [gang for gang, pods in self.before.items() if any(pod.node in self.nodes for pod in pods.values())]
 
     def lost(self) -> list[PodLife]:
-        """Pods that were there: nobody heals with fewer moves."""
+        """Pods that were there: no scheduler heals with fewer moves."""
         return [pod for pods in self.before.values() for pod in pods.values() if pod.node in self.nodes]
 
 

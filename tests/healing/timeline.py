@@ -35,7 +35,7 @@ class PodLife:
 class Timeline:
     """Follows nodes, pods of Jobs, and Migrations of the whole cluster, from `start` to `stop`.
 
-    ``patient`` tells of a gang whether its Job waits for the end of a pod. ``down`` when a node that is not ready was
+    ``patient`` says of a gang whether its Job waits for the end of a pod. ``down`` when a node that is not ready was
     first seen so. ``changed`` when any pod or Migration changed last.
     """
 
@@ -65,7 +65,7 @@ class Timeline:
                 await task
 
     def running(self, gang: str) -> dict[int, PodLife]:
-        """Return the bound pods of a gang that are not on their way out, by index."""
+        """Return the bound pods of a gang that are not terminating, by index."""
         return {
             pod.index: pod
             for pod in self.pods.values()
@@ -73,7 +73,7 @@ class Timeline:
         }
 
     def used(self) -> set[str]:
-        """Return the nodes of bound pods that are not on their way out."""
+        """Return the nodes of bound pods that are not terminating."""
         return {
             pod.node for pod in self.pods.values() if pod.bound is not None and pod.released is None and not pod.over
         }
@@ -81,7 +81,7 @@ class Timeline:
     # ------------------------------------------------------------ inside
 
     async def _follow(self, plural: str, see: Callable[[Json, bool], None], listed: asyncio.Event) -> None:
-        """See what there is, then every change; anew where a watch ends."""
+        """See what there is, then every change; again where a watch ends."""
         known: dict[str, Json] = {}
         while True:
             with suppress(aiohttp.ClientError, ConnectionError, ApiError, TimeoutError):

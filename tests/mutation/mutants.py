@@ -15,8 +15,8 @@ from tests.mutation.loaded import Change, changed
 from tests.mutation.targets import ROOT, Target
 
 LEFT_OUT: Final = ("core/NumberReplacer", "core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr", "_Is")
-"""Operators whose mutants say little: numbers of limits, decorators of data classes, ``X | None`` in annotations, and
-comparisons by identity, which others replace by what means the same for singletons."""
+"""Operators whose mutants say little: numbers of limits, decorators of data classes, ``X | None`` in annotations. So do
+those of comparisons by identity, which others replace by what means the same for singletons."""
 
 
 @dataclass(frozen=True, order=True)

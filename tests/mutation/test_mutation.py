@@ -1,4 +1,4 @@
-"""Mutants take the place of functions, who comes by a line is noted, and a share is told with its interval."""
+"""Mutants take the place of functions, tests that reach a line are noted, and a share has its interval."""
 
 import builtins
 import os

@@ -26,7 +26,7 @@ SECONDS: Final = 20.0
 """No further test is asked about a mutant once those before it take so much CPU without it."""
 POLL_SECONDS: Final = 0.01
 LONGEST: Final = 900
-"""Seconds after which whoever only waits is ended."""
+"""Seconds after which a trial that only waits is ended."""
 SURVIVED, KILLED = 0, 1
 
 

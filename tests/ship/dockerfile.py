@@ -1,6 +1,6 @@
 """The Dockerfile and .dockerignore as data: the little of their languages that this project uses.
 
-What is not understood raises, so that nobody can add a line to the Dockerfile that these tests would not carry out.
+What is not understood raises, so that the Dockerfile gets no line that these tests would not carry out.
 """
 
 import json

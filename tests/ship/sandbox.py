@@ -1,7 +1,7 @@
 """Run a command as a container runtime would: another root, another user, nothing writable but what is named.
 
 bubblewrap does it. Started by root, the command becomes the asked-for user for good, so that permissions of files are
-felt; started by somebody else, a user namespace makes it look so, and only the read-only mounts are felt.
+felt; started by another user, a user namespace makes it look so, and only the read-only mounts are felt.
 """
 
 import functools
@@ -164,7 +164,7 @@ def available_mode() -> Mode:
             return mode
     raise SandboxUnavailable(
         f"bubblewrap is installed but may not work here: {'; '.join(said)}. It needs root with CAP_SYS_ADMIN, or "
-        "user namespaces for everybody (sysctl kernel.unprivileged_userns_clone=1 and "
+        "user namespaces for all users (sysctl kernel.unprivileged_userns_clone=1 and "
         "kernel.apparmor_restrict_unprivileged_userns=0 where they exist)."
     )
 

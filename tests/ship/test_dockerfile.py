@@ -62,7 +62,7 @@ def test_the_build_context_is_what_the_package_is_made_of() -> None:
 
 
 def test_stages_share_what_names_the_kernels() -> None:
-    """Kernels compiled under other settings than they are looked for would be compiled again at every start."""
+    """Kernels that were compiled under other settings than the daemon's would be compiled again at every start."""
     stages = {stage.name: stage for stage in read_dockerfile(ROOT / "Dockerfile")}
     values = [i.pairs() for i in stages["base"].instructions if i.name == "ENV"]
     assert values[0]["NUMBA_CPU_NAME"] == "generic"

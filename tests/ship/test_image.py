@@ -133,5 +133,5 @@ def test_the_scheduler_starts_and_ends(pod: Pod, with_cache: bool, prefix: list[
             with pytest.raises(HTTPError) as refused:
                 running.get("/metrics", token)
             refused.value.close()
-            assert refused.value.code == code, "without an API server nobody can tell who may"
+            assert refused.value.code == code, "without an API server no permission is known"
         assert running.terminate() == 0, running.said()

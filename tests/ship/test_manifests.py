@@ -77,7 +77,7 @@ def test_the_base_is_what_its_files_say() -> None:
 
 def test_install_yaml_is_up_to_date() -> None:
     assert by_identity(read(INSTALL)) == by_identity(render(MANIFESTS) or resources(MANIFESTS)), (
-        "render it anew, below its first comment: kubectl kustomize manifests"
+        "render it again, below its first comment: kubectl kustomize manifests"
     )
 
 

@@ -225,7 +225,7 @@ def _refusal(running: Running, token: str) -> int:
 
 
 def _check_who_may_read_metrics(plane: ControlPlane, running: Running) -> None:
-    """By TLS, and as RBAC says: of the ServiceAccount that the overlay binds, and of nobody else."""
+    """By TLS, and as RBAC says: of the ServiceAccount that the overlay binds, and of no other account."""
     assert running.get("/livez") == "ok", "the kubelet has no token"
     for namespace, name in (("monitoring", "prometheus-k8s"), ("default", "tenant")):
         if namespace != "default":

@@ -157,7 +157,7 @@ class Churn:
                 self._over.append((self.world.loop.time() + KEPT, "pods", f"other-{self._number}"))
 
     async def _drain(self) -> None:
-        """Somebody asks for a move now and then."""
+        """A user asks for a move now and then."""
         while True:
             await asyncio.sleep(self.random.expovariate(1 / (45.0 * self.calm)))
             bound = self.world.pods(bound=True)

@@ -44,7 +44,7 @@ class Case:
 def prove(data: Path, case: Case) -> tuple[Case, Outcome, int, float]:
     """Run a case; return it, what came of it, on how many hosts, and the seconds it took.
 
-    Where nobody waits on the whole fabric, it is run on a part.
+    Where no job waits on the whole fabric, it is run on a part.
     """
     began = time.perf_counter()
     options = f"gangs={case.times}" + (f",jobs={case.job_limit}" if case.job_limit else "")
@@ -160,7 +160,7 @@ def main() -> int:
                 flush=True,
             )
             if not outcome.waited:
-                print("  PROVES NOTHING: nobody waited", flush=True)
+                print("  PROVES NOTHING: no job waited", flush=True)
             for wrong in outcome.wrong[:5]:
                 print(f"  WRONG: {wrong}", flush=True)
     print(f"{len(chosen)} cases, {failed} failed, {empty} prove nothing, {time.perf_counter() - began:.0f} s")

@@ -1,12 +1,12 @@
-"""One stream in virtual time, and what is proven of it: who heads its priority starts, and no later than bounded.
+"""One stream in virtual time, and what is proven of it: the first of each priority starts, and no later than bounded.
 
 What is checked of every job:
 
 - It starts, once no more come.
-- Where nodes are held for it, it starts no later than these were promised (`Reservation.latest`), or than the last of
-  the pods ends that were waited for, if that runs longer than it said. Who says how long it runs, and keeps to it,
-  delays nobody beyond what was promised *first*.
-- Nodes are not held for it at one place after the other: `places`.
+- If nodes are reserved for it, it starts no later than promised (`Reservation.latest`). The exception is a wait for
+  pods that run longer than they said: then it starts when the last of them ends. A job that keeps to its run time
+  delays no job beyond what was promised *first*.
+- Nodes are not reserved for it at one place after the other: `places`.
 - From when none of its priority has waited longer, it starts within `bound`.
 """
 
@@ -26,25 +26,25 @@ from topo_scheduler.scheduling.reserving.ends import MIN_REMAINING_SECONDS
 from topo_scheduler.scheduling.reserving.holds import Reservation
 
 Told = Literal["exact", "wrong", "learned", "not"]
-"""What is told of how long jobs run: by themselves, by earlier jobs of as many GPUs, or by nobody."""
+"""Where run times come from: exact or wrong ones from jobs, learned ones from earlier jobs of as many GPUs, or none."""
 WRONG: Final = (0.1, 0.5, 1.0, 2.0, 10.0)
 """What a job says over what it takes, where it says so wrongly."""
 AFTER, BLIND, LOOK = 30.0, 600.0, 30.0
-"""`reservation.after`, `afterWithoutEstimates`, and the longest between two looks."""
+"""`reservation.after`, `afterWithoutEstimates`, and the longest pause between two looks."""
 TICK: Final = 1.001
 """Timestamps have whole seconds."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """What was held for a workload: what was promised first and last, where, and who was waited for there."""
+    """What was held for a workload: what was promised first and last, where, and the pods it waited for there."""
 
     first: float
     latest: float
     nodes: frozenset[str]
     waits: set[str] = field(default_factory=set)
     moves: int = 0
-    """Moves since the reservation was made, or made anew after one that expired."""
+    """Moves since the reservation was made, or made again after one that expired."""
     most_moves: int = 0
     lapsed: bool = False
 
@@ -65,7 +65,7 @@ class Outcome:
     longest: float = 0.0
     """Run of a job."""
     slowest: float = 0.0
-    """Start of a job after nobody of its priority had waited longer."""
+    """Start of a job after it had become the longest pending one of its priority."""
     late: float = -inf
     """Start after what was promised first."""
     utilisation: float = 0.0
@@ -74,12 +74,12 @@ class Outcome:
 
 
 def bound(estimates: Told, longest: float) -> float:
-    """Return within how many seconds who heads its priority starts, if no job runs longer than so many seconds.
+    """Return within how many seconds the first job of a priority starts, if no job runs longer than so many seconds.
 
-    Where run lengths are kept, all that runs when nodes are held has ended after one longest run, and nobody else is
-    let in for longer. Elsewhere nodes may be held at several places in turn: others are let in at each until the moment
-    it was promised by, the longest that anybody says, and the last of these ends after a longest run. Each place is
-    left only if twice as much is gained as by leaving the last one: `Reserving`.
+    If jobs keep to their run lengths, all that runs when nodes are reserved has ended after one longest run. No other
+    job may start there for longer. Elsewhere nodes may be reserved at several places in turn. At each, other jobs may
+    start until the promised start, which is at most the longest stated run away. The last of them ends after a longest
+    run. Each place is left only if twice as much is gained as by leaving the last one: `Reserving`.
     """
     if estimates == "exact":
         return AFTER + LOOK + longest
@@ -89,13 +89,13 @@ def bound(estimates: Told, longest: float) -> float:
 def places(estimates: Told, longest: float) -> float:
     """Return at how many places nodes may be held for one workload, as those of higher priority take none of them.
 
-    A reservation that expires begins anew.
+    A reservation that expires begins again.
     """
     return 2 + max(0.0, log2((_says(estimates, longest) + longest) / MIN_REMAINING_SECONDS))
 
 
 def _says(estimates: Told, longest: float) -> float:
-    """Return the longest run that is expected of anybody, in seconds."""
+    """Return the longest run that is expected of any job, in seconds."""
     return longest * {"exact": 1.0, "wrong": max(WRONG), "learned": 1.0, "not": 0.0}[estimates]
 
 
@@ -206,9 +206,7 @@ class Proof:
         who = f"job {number} of {job.gpus} GPUs, started at {started:.0f} s,"
         top = self._priority[number] == max(self._priority)
         if top and since > self._bound + TICK:
-            out.wrong.append(
-                f"{who} {since:.0f} s after nobody had waited longer; the longest runs {out.longest:.0f} s"
-            )
+            out.wrong.append(f"{who} {since:.0f} s after it waited longest; the longest runs {out.longest:.0f} s")
         if (held := self._held.get(number)) is None:
             return
         out.held += 1

@@ -1,4 +1,4 @@
-"""Who waits starts in the end, and no later than bounded: parts of what ``python -m tests.starvation`` proves."""
+"""A pending job starts in the end, and no later than bounded: parts of what ``python -m tests.starvation`` proves."""
 
 import pytest
 
