@@ -19,7 +19,7 @@ ENV PATH=/opt/topo-scheduler/bin:$PATH \
 
 FROM base AS build
 WORKDIR /src
-# Every package is pinned with its hashes; manifests/image/lock.sh writes the two files anew.
+# Every package is pinned with its hashes; manifests/image/lock.sh writes both files again.
 COPY manifests/image/requirements.txt manifests/image/build-requirements.txt locks/
 RUN python -m venv --without-pip /opt/topo-scheduler \
     && pip --python /opt/topo-scheduler/bin/python install --no-cache-dir --require-hashes -r locks/requirements.txt

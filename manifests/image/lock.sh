@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the lock files of the image anew, with hashes, for every platform and Python: bash manifests/image/lock.sh [--upgrade]
+# Renews the lock files of the image, with hashes, for every platform and Python: bash manifests/image/lock.sh [--upgrade]
 # Without --upgrade only what pyproject.toml no longer allows is changed. Needs uv (`pip install uv`).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

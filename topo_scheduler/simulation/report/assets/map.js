@@ -7,9 +7,9 @@
   const holder = document.getElementById("maps");
   const PAD = 4, GAP = 6, TEXT = 13, TALLEST = 760;
   const CELLS = [14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2];
-  let chosen = null; // the job that is pointed at
+  let chosen = null; // the job under the pointer
 
-  for (const run of data.runs) { // the first frames are told as differences
+  for (const run of data.runs) { // the first frames are written as differences
     let sum = 0;
     run.rows[5] = run.rows[5].map((step) => (sum += step));
   }
