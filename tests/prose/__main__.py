@@ -15,12 +15,25 @@ from .rules import MOST_WORDS_OF_PAGE, MOST_WORDS_OF_SENTENCE, RULES
 ROOT = Path(__file__).resolve().parents[2]
 
 
+_READ: Final = {
+    ".": ("*.md", "*.toml", "*.ini", "*.yaml", "Dockerfile", ".dockerignore", ".gitignore", ".editorconfig"),
+    ".ci": ("*",),
+    ".github": ("**/*.md", "**/*.yml", "**/*.yaml", "CODEOWNERS"),
+    "docs": ("**/*.md",),
+    "examples": ("**/*.md", "**/*.yaml", "**/*.py", "**/*.toml"),
+    "manifests": ("**/*.md", "**/*.yaml", "**/*.sh", "**/*.in"),
+    "tests": ("**/*.md", "**/*.yaml", "**/*.py"),
+    "topo_scheduler": ("**/*.py", "**/*.yaml", "**/*.js", "**/*.css", "**/*.html"),
+}
+"""Patterns of the files that are checked, by folder. Go modules are not: a change of theirs builds binaries again."""
+_EXAMPLES: Final = (ROOT / "tests" / "prose" / "rules.py", ROOT / "tests" / "prose" / "test_prose.py")
+"""Files that quote phrases which are not written."""
+
+
 def files() -> list[Path]:
-    """Return the pages, the modules, and the files of examples and manifests that are checked."""
-    paths = [*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *ROOT.glob("docs/**/*.md")]
-    for folder in ("examples", "manifests"):
-        paths += [*ROOT.glob(f"{folder}/**/*.md"), *ROOT.glob(f"{folder}/**/*.yaml")]
-    return sorted([*paths, *ROOT.glob("topo_scheduler/**/*.py"), *ROOT.glob("examples/**/*.py")])
+    """Return everything that a person reads, but for files that quote what is not written."""
+    paths = {path for folder, names in _READ.items() for name in names for path in ROOT.glob(f"{folder}/{name}")}
+    return sorted(path for path in paths if path.is_file() and path not in _EXAMPLES)
 
 
 _QUOTED: Final = ROOT / "topo_scheduler" / "simulation" / "apiserver"

@@ -1,12 +1,14 @@
-"""Sentences that a person reads: of Markdown pages, of comments and descriptions in YAML, and of docstrings, comments,
-messages and help texts in Python.
+"""Sentences that a person reads.
+
+They stand in Markdown pages, in comments and descriptions of YAML, and in docstrings, comments, messages and help texts
+of Python. Comments and messages of scripts and settings are others.
 """
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,10 +20,21 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=\S)")
 _YAML_COMMENT = re.compile(r"^\s*#( ?)(?P<text>.*)$")
-_YAML_TEXT = re.compile(r"^(?P<indent>\s*)(?:- )?(?:description|summary|message):\s+(?P<text>\S.*)$")
+_YAML_TEXT = re.compile(
+    r"^(?P<indent>\s*)(?:- )?"
+    r"(?:(?:description|summary|message):|(?:about|label|name|value):(?=(?:\s+\S+){4}))\s+(?P<text>\S.*)$"
+)
+"""What is described, and the value of other fields of four words or more: others are names."""
 _DRAWING = re.compile(r"[─│├└]")
-_CODE = re.compile(r"`[^`]*`")
+_ROW = re.compile(r"^\s*\||\S {2,}\S")
+"""A row of a table: cells between bars, or columns with spaces between them."""
+_CODE = re.compile(r"``.+?``|`[^`]*`", re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+_STRING: Final = r"""|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)"""
+_SLASHED = re.compile(r"//(?P<comment>[^\n]*)|/\*(?P<block>.*?)\*/" + _STRING, re.DOTALL)
+_HASHED = re.compile(r"(?:^|(?<=\s))#(?!!)(?P<comment>[^\n]*)|^description = (?P<block>.*)$" + _STRING, re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +93,8 @@ def of_yaml(text: str) -> Iterator[Passage]:
 
 def of_python(text: str) -> Iterator[Passage]:
     """Yield docstrings, comments, and string constants that look like messages."""
-    tree = ast.parse(text)
     inside: set[int] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)):  # a formatted string comes before its parts
         if isinstance(node, ast.JoinedStr):
             inside.update(id(part) for part in node.values)
             whole = "".join(
@@ -90,19 +102,72 @@ def of_python(text: str) -> Iterator[Passage]:
                 for part in node.values
             )
             yield from _message(node.lineno, whole)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield from _message(node.lineno, node.value)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT and not token.string.startswith("#!"):
-            yield Passage(token.start[0], token.string.lstrip("# "))
+    yield from _joined(
+        (token.start[0], token.string[1:], not token.line[: token.start[1]].strip())
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT and not token.string.startswith("#!")
+    )
+
+
+def of_script(text: str) -> Iterator[Passage]:
+    """Yield comments and messages of a language whose comments begin with ``//``, or stand in ``/* */``."""
+    return _of_tokens(text, _SLASHED)
+
+
+def of_settings(text: str) -> Iterator[Passage]:
+    """Yield comments, descriptions and messages of a file whose comments begin with ``#``, such as a shell script."""
+    return _of_tokens(text, _HASHED)
+
+
+def _of_tokens(text: str, token: re.Pattern[str]) -> Iterator[Passage]:
+    """Yield comments, and strings that look like messages."""
+    comments = []
+    for match in token.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["string"] is not None:
+            yield from _message(line, match["string"][1:-1])
+        elif match["comment"] is None:
+            yield Passage(line, _CODE.sub("X", match["block"].strip()))
+        else:
+            before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+            comments.append((line, match["comment"], not before.strip()))
+    yield from _joined(comments)
+
+
+def _joined(comments: Iterable[tuple[int, str, bool]]) -> Iterator[Passage]:
+    """Join comments of following lines, except items, rows of tables, and what is indented in them.
+
+    Args:
+        comments: of each line its number, the text after the mark, and whether there is nothing before it.
+    """
+    lines: list[str] = []
+    start = end = 0
+    for line, comment, alone in comments:
+        apart = comment.startswith("  ") or bool(_BLOCK_START.match(comment) or _ROW.search(comment))
+        if lines and (line != end + 1 or not alone or apart or not comment.strip()):
+            yield Passage(start, _CODE.sub("X", " ".join(lines)))
+            lines = []
+        if apart:
+            yield Passage(line, _CODE.sub("X", comment.strip()), prose=not _ROW.search(comment))
+        elif comment.strip():
+            start, end = line if not lines else start, line if alone else 0
+            lines.append(comment.strip())
+    if lines:
+        yield Passage(start, _CODE.sub("X", " ".join(lines)))
 
 
 def _message(line: int, text: str) -> Iterator[Passage]:
-    text = "\n".join(row for row in text.split("\n") if not _DRAWING.search(row))
-    if len(text.split()) >= LEAST_WORDS_OF_MESSAGE:
-        for paragraph in re.split(r"\n\s*\n|\n\s*(?=[-*]\s)|\n(?=\s*\w+:\s)", text):
-            yield Passage(line, _CODE.sub("X", paragraph))
+    rows = [row for row in text.split("\n") if not _DRAWING.search(row)]
+    if sum(len(row.split()) for row in rows) < LEAST_WORDS_OF_MESSAGE:
+        return
+    for row in rows:
+        if _ROW.search(row):
+            yield Passage(line, _CODE.sub("X", row), prose=False)
+    text = "\n".join("" if _ROW.search(row) else row for row in rows)
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?=[-*]\s)|\n(?=\s*\w+:\s)", text):
+        yield Passage(line, _CODE.sub("X", paragraph))
 
 
 def _plain(text: str) -> str:
@@ -117,8 +182,18 @@ def sentences(text: str) -> list[str]:
 def passages(path: Path) -> Iterator[Passage]:
     """Yield what a person reads in a file."""
     text = path.read_text(encoding="utf-8")
-    readers = {".md": of_markdown, ".yaml": of_yaml, ".py": of_python}
-    return readers[path.suffix](text)
+    return _READERS.get(path.suffix, of_settings)(text)
+
+
+_READERS: Final = {
+    ".md": of_markdown,
+    ".yaml": of_yaml,
+    ".yml": of_yaml,
+    ".py": of_python,
+    ".js": of_script,
+    ".css": of_script,
+}
+"""How files are read, by the end of their names; others are settings."""
 
 
 def words_of_page(text: str) -> int:
