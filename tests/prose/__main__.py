@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 _READ: Final = {
     ".": ("*.md", "*.toml", "*.ini", "*.yaml", "Dockerfile", ".dockerignore", ".gitignore", ".editorconfig"),
     ".ci": ("*",),
-    ".github": ("**/*.md", "**/*.yml", "**/*.yaml", "CODEOWNERS"),
+    ".github": ("**/*.md", "**/*.yml", "CODEOWNERS"),
     "docs": ("**/*.md",),
     "examples": ("**/*.md", "**/*.yaml", "**/*.py", "**/*.toml"),
-    "manifests": ("**/*.md", "**/*.yaml", "**/*.sh", "**/*.in"),
+    "manifests": ("**/*.yaml", "**/*.sh", "**/*.in"),
     "tests": ("**/*.md", "**/*.yaml", "**/*.py"),
-    "topo_scheduler": ("**/*.py", "**/*.yaml", "**/*.js", "**/*.css", "**/*.html"),
+    "topo_scheduler": ("**/*.py", "**/*.yaml", "**/*.js", "**/*.css"),
 }
 """Patterns of the files that are checked, by folder. Go modules are not: a change of theirs builds binaries again."""
 _EXAMPLES: Final = (ROOT / "tests" / "prose" / "rules.py", ROOT / "tests" / "prose" / "test_prose.py")

@@ -118,15 +118,22 @@ def test_second_words_are_those_of_the_glossary() -> None:
 
 CHECKED = {
     ".ci/run",
+    ".dockerignore",
+    ".editorconfig",
+    ".github/CODEOWNERS",
     ".github/ISSUE_TEMPLATE/bug.yml",
     ".github/SECURITY.md",
+    ".gitignore",
     ".pre-commit-config.yaml",
     "Dockerfile",
     "README.md",
     "docs/reference/glossary.md",
     "examples/01-single-gpu.yaml",
+    "examples/plugins/cool-nodes/README.md",
+    "examples/plugins/cool-nodes/pyproject.toml",
     "examples/plugins/cool-nodes/topo_cool_nodes/kernels.py",
     "manifests/base/rbac.yaml",
+    "manifests/image/build-requirements.in",
     "manifests/image/lock.sh",
     "pyproject.toml",
     "tests/controlplane/README.md",
@@ -197,6 +204,24 @@ def test_comments_descriptions_and_messages_of_settings_are_read() -> None:
         "no #comment stands in here",
         "what nobody else does here",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("page.md", "Nobody.\n"),
+        ("bug.yml", "label: is there nobody else?\n"),
+        ("pod.yaml", "# Nobody.\n"),
+        ("module.py", "# Nobody.\n"),
+        ("map.js", "// Nobody.\n"),
+        ("report.css", "/* Nobody. */\n"),
+        ("Dockerfile", "# Nobody.\n"),
+        ("tox.ini", "description = Nobody.\n"),
+    ],
+)
+def test_each_kind_of_file_has_its_reader(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(findings(tmp_path / name))) == 1
 
 
 def test_sentences_end_at_marks() -> None:
