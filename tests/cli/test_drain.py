@@ -14,11 +14,11 @@ from tests.crds import migration_definition
 from tests.helpers import make_pod
 from tests.kube.stub import stubbed
 from tests.kube.virtual import virtual_time
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.objects import OwnerReference
 from topo_scheduler.cli.drain import plan_drain
 from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE
-from topo_scheduler.recovery.model.migration_state import RECOVERY_DISABLED
 from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.store import Store
@@ -27,7 +27,12 @@ from topo_scheduler.state.pods.node_pods import MIRROR
 
 _GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}
 _NO_USE: Final = {"type": "Placed", "status": "False", "reason": "NoUse", "message": "the nodes are well"}
-_DISABLED: Final = {"type": "Reserved", "status": "False", "reason": RECOVERY_DISABLED, "message": MESSAGE}
+_DISABLED: Final = {
+    "type": "Reserved",
+    "status": "False",
+    "reason": MigrationReason.RECOVERY_DISABLED,
+    "message": MESSAGE,
+}
 
 
 def _define(served: Served) -> None:

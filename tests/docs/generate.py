@@ -15,17 +15,17 @@ from typing import Final
 
 import click
 import msgspec
-from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
-from tests.docs import config_reference, templates
+from tests.docs import config_reference, stability, templates
+from tests.docs.command_line import commands
+from tests.docs.metric_families import metric_families
 from tests.docs.rights import RIGHTS
 from tests.docs.tables import NOTICE, code_list, table
 from topo_scheduler.api import labels
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.cli.explanation_schema import Explained
 from topo_scheduler.cli.main import main as cli
-from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.simulation.results.model import Result
 from topo_scheduler.state.devices import node_hardware, products
 
@@ -268,21 +268,8 @@ and 0 for the single gauges. Requests, received bytes and the time to compile ke
 
 def metrics_page() -> str:
     """Return ``metrics.md``."""
-    metrics = Metrics(Snapshot)
-    labelled = {item._name: item._labelnames for item in vars(metrics).values() if isinstance(item, MetricWrapperBase)}
-    rows = []
-    for family in metrics.registry.collect():
-        names = labelled.get(family.name, getattr(family, "_labelnames", ()))
-        suffix = "_total" if family.type == "counter" else ""
-        rows.append((f"`{family.name}{suffix}`", family.type, code_list(names), family.documentation))
+    rows = [(f"`{family.name}`", family.type, code_list(family.labels), family.meaning) for family in metric_families()]
     return NOTICE + _METRICS + "\n" + table(("metric", "type", "labels", "meaning"), sorted(rows))
-
-
-def metric_names() -> set[str]:
-    """Return the name of every metric as it is scraped."""
-    return {
-        family.name + ("_total" if family.type == "counter" else "") for family in Metrics(Snapshot).registry.collect()
-    }
 
 
 # ---------------------------------------------------------------- command line
@@ -339,14 +326,6 @@ def _helps(names: Iterable[str]) -> Iterator[str]:
         yield f"\n## {name}\n\n```text\n{_help(commands()[name], f'topo-scheduler {name}')}\n```\n"
 
 
-def commands() -> dict[str, click.Command]:
-    """Return every command by name."""
-    assert isinstance(cli, click.Group)
-    context = click.Context(cli)
-    by_name = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    return {name: command for name, command in by_name.items() if command is not None}
-
-
 def _help(command: click.Command, name: str) -> str:
     context = click.Context(
         command, info_name=name, terminal_width=100, max_content_width=100, **command.context_settings
@@ -383,6 +362,7 @@ def result_page() -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     **config_reference.PAGES,
     **templates.PAGES,
+    **stability.PAGES,
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 import yaml
 
-from tests.docs.generate import ROOT, commands
+from tests.docs.command_line import commands
+from tests.docs.generate import ROOT
 from tests.docs.pages import PAGES, Block, anchors, blocks, links
 from topo_scheduler.api.annotations import USERS_MAY_WRITE, Source, read_annotations
 from topo_scheduler.api.config import load_configuration

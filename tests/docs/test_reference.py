@@ -3,15 +3,20 @@
 import ast
 import re
 import tomllib
+from enum import StrEnum
 from functools import cache
 from typing import Final
 
 import pytest
 
 from tests.docs import config_reference
-from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
-from tests.docs.stability import public_names
+from tests.docs.command_line import commands
+from tests.docs.generate import PAGES, REFERENCE, ROOT
+from tests.docs.metric_families import metric_names
+from tests.docs.public_names import public_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, PlacementStrategy
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
+from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.api.reasons import NodeReason, Reason
 from topo_scheduler.cli.main import COMMANDS
@@ -49,10 +54,12 @@ def test_every_reason_is_documented_and_no_other() -> None:
         assert f"| `{reason}` |" in _text("events-failed-scheduling.md")
 
 
-def test_every_reason_is_written_by_somebody() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "topo_scheduler").rglob("*.py")]
-    for reason in set(Reason):
-        assert any(f"Reason.{reason.name}" in source for source in sources), reason
+@pytest.mark.parametrize("reasons", [Reason, MigrationReason])
+def test_every_reason_is_written_by_somebody(reasons: type[StrEnum]) -> None:
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "topo_scheduler").rglob("*.py"))
+    written = {name for source in sources for name in re.findall(rf"\b{reasons.__name__}\.(\w+)", source)}
+    made = {MigrationReason(f"Migration{phase}") for phase in Phase if phase.over}
+    assert {reason.name for reason in set(reasons) - made} <= written
 
 
 MESSAGES: Final = {
@@ -100,31 +107,53 @@ def _texts() -> frozenset[str]:
     return frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-NO_REASONS_OF_TROUBLE: Final = {
-    *("Reserved", "Evicted", "Placed"),  # types of conditions
-    *("Planned", "NodesReserved", "Gone", "Bound"),  # the Migration goes on as it should
+REASONS_OF_PROGRESS: Final = {
+    MigrationReason.PLANNED,
+    MigrationReason.NODES_RESERVED,
+    MigrationReason.GONE,
+    MigrationReason.BOUND,
+}
+"""The Migration goes on as it should: no row about stuck Migrations has to explain these."""
+REASONS_OF_EVENTS_ONLY: Final = {
+    MigrationReason.MIGRATION_DONE,
+    MigrationReason.MIGRATION_FAILED,
+    MigrationReason.MIGRATION_CANCELLED,
+    MigrationReason.STATUS_NOT_WRITTEN,
+}
+NO_REASONS: Final = {
     *("Migration", "Migrating", "Normal", "Warning", "Accept", "RelocationRequest"),
     *("CrashLoopBackOff", "Failed", "Running", "Ready", "True", "False", "Unknown"),  # of pods and nodes
-    *("MigrationFailed", "StatusNotWritten"),  # events only
 }
-"""Words in the code of recovery that no row about stuck Migrations has to explain."""
+"""Words in the code of recovery that look like reasons."""
 
 
-def _words_of_recovery() -> set[str]:
-    package = ROOT / "topo_scheduler"
-    words: set[str] = set()
-    for path in (*(package / "recovery").rglob("*.py"), package / "kube" / "writing" / "migrations.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                words |= set(re.findall(r"^(?:[A-Z][a-z]+)+$", node.value))
-    return words
+def _words(*patterns: str) -> set[str]:
+    """Return the string literals of modules that look like reasons."""
+    paths = [path for pattern in patterns for path in (ROOT / "topo_scheduler").glob(pattern)]
+    assert paths
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    literals = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {text for text in literals if re.fullmatch(r"(?:[A-Z][a-z]+)+", text)}
+
+
+def test_no_reason_or_type_of_a_condition_of_a_migration_is_a_literal() -> None:
+    assert _words("recovery/**/*.py", "kube/writing/migrations.py") == NO_REASONS
+    assert not {*MigrationReason, *ConditionType} & (NO_REASONS | _words("cli/drain*.py"))
 
 
 def test_every_reason_of_a_stuck_migration_is_explained_and_no_other() -> None:
     page = (ROOT / "docs" / "how-to" / "recover.md").read_text(encoding="utf-8")
     table = page.partition("## When a Migration is stuck")[2].partition("\n## ")[0]
     explained = {name for cell in _column(table, 2) for name in re.findall(r"`(\w+)`", cell)}
-    assert explained == _words_of_recovery() - NO_REASONS_OF_TROUBLE
+    assert explained == set(MigrationReason) - REASONS_OF_PROGRESS - REASONS_OF_EVENTS_ONLY
+    types = {name for cell in _column(table) for name in re.findall(r"`(\w+)=", cell)}
+    assert types == set(ConditionType)
+
+
+def test_every_reason_of_an_event_on_a_migration_is_documented() -> None:
+    events = _text("migrations.md").partition("## Events")[2]
+    documented = {name for cell in _column(events) for name in re.findall(r"`(\w+)`", cell)}
+    assert REASONS_OF_EVENTS_ONLY <= documented <= {*MigrationReason, *Reason}
 
 
 def test_verdicts_of_decisions_are_those_of_the_metric() -> None:
@@ -198,7 +227,8 @@ def test_every_dependency_has_its_reason() -> None:
 def test_every_field_of_the_configuration_is_on_a_page(section: str) -> None:
     pages = [name for name in config_reference.PAGES if name != "config.md"]
     listed = {cell.strip("`") for name in pages for cell in _column(_text(name))}
-    assert public_names()[section] - {"apiVersion", "kind", "metadata", "spec"} <= listed
+    fields = {name for name in public_names()[section] if "=" not in name}
+    assert fields - {"apiVersion", "kind", "metadata", "spec"} <= listed
 
 
 def test_the_overview_links_every_field_of_the_spec() -> None:

@@ -34,8 +34,8 @@ class Machine:
         self.ended: list[tuple[float, str]] = []
         self.migrations = self
 
-    def evicted(self, migration: str, uid: str, *, goes: bool, **_: object) -> None:
-        assert goes
+    def evicted(self, migration: str, uid: str, *, reason: str | None, **_: object) -> None:
+        assert reason is None
         self.ended.append((now(), uid))
 
 

@@ -15,6 +15,7 @@ from tests.e2e.api import Api
 from tests.kube.stub import Handler, status, stubbed
 from tests.kube.virtual import virtual_time
 from tests.kube.world import world
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import (
     MAX_AVOIDED_NODES,
     MAX_NAME_CHARACTERS,
@@ -28,7 +29,6 @@ from topo_scheduler.api.migrations import (
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.writing import migrations as module
 from topo_scheduler.kube.writing.migrations import (
-    BEYOND_CAPS,
     MigrationWriter,
     Unreadable,
     read_migration,
@@ -65,12 +65,14 @@ BEYOND = [
 def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str, Any], why: str) -> None:
     unreadable = read_migration(json.dumps(migration(**spec)).encode())
     assert isinstance(unreadable, Unreadable)
-    assert unreadable.message.startswith(why) and unreadable.reason == BEYOND_CAPS
+    assert unreadable.message.startswith(why) and unreadable.reason == MigrationReason.BEYOND_CAPS
     answer = malformed(unreadable, "s", 0.0)
     assert answer is not None
     write, event = answer
     assert (write.name, write.uid, write.version, write.status.phase) == ("m", "u", "7", "Failed")
-    assert [condition.reason for condition in write.status.conditions] == [BEYOND_CAPS] and why in event.message
+    assert [condition.reason for condition in write.status.conditions] == [
+        MigrationReason.BEYOND_CAPS
+    ] and why in event.message
 
 
 @pytest.mark.parametrize(("spec", "why"), BEYOND)

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tests.recovery.world import World
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.model.instructions import EvictPod, RecoveryInstruction
-from topo_scheduler.recovery.model.migration_state import OWNER_NOT_CONFIRMED
 
 
 class Owners:
@@ -37,8 +37,7 @@ class GuardedWorld(World):
             self.recovery.migrations.evicted(
                 instruction.migration,
                 instruction.pod.uid,
-                goes=False,
-                reason=OWNER_NOT_CONFIRMED,
+                reason=MigrationReason.OWNER_NOT_CONFIRMED,
                 message=why,
                 now=self.now,
             )

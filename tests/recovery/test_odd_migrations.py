@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from tests.kube.odd_objects import Generator, Json, written
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Cause, Migration, Move, Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
 from topo_scheduler.kube.connection.odd_json import readable
@@ -70,8 +71,7 @@ class Tenants(World):
                 self.recovery.migrations.evicted(
                     instruction.migration,
                     instruction.pod.uid,
-                    goes=False,
-                    reason="NotFound",
+                    reason=MigrationReason.EVICTION_FAILED,
                     message="not found",
                     now=self.now,
                 )

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.recovery.world import World, copy_of
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Migration, MigrationStatus, MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.instructions import (
@@ -147,8 +148,7 @@ class Forbidding(World):
             self.recovery.migrations.evicted(
                 instruction.migration,
                 instruction.pod.uid,
-                goes=False,
-                reason="Forbidden",
+                reason=MigrationReason.FORBIDDEN,
                 message='pods "g-1" is forbidden: cannot create resource "pods/eviction"',
                 now=self.now,
             )

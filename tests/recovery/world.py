@@ -9,6 +9,7 @@ import msgspec
 from tests.helpers import EPOCH, SCHEDULER, Owner, controlled_by, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, copies, fabric
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import (
     GROUP,
     KIND,
@@ -202,8 +203,7 @@ class World:
                 self.recovery.migrations.evicted(
                     migration,
                     pod.uid,
-                    goes=not refused,
-                    reason=refused and "DisruptionBudget",
+                    reason=MigrationReason.DISRUPTION_BUDGET if refused else None,
                     message=refused,
                     now=self.now,
                 )

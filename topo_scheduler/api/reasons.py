@@ -4,6 +4,7 @@ Node reasons have the wording of kube-scheduler, for which operators search.
 """
 
 from enum import StrEnum
+from typing import Final
 
 
 class NodeReason(StrEnum):
@@ -61,6 +62,10 @@ class GroupReason(StrEnum):
     SCHEDULED = "Scheduled"
     UNSCHEDULABLE = "Unschedulable"
     ERROR = "SchedulerError"
+
+
+ALL_MEMBERS_BOUND: Final = "AllMembersBound"
+"""``reason`` of the condition GangComplete."""
 
 
 class Reason(StrEnum):

@@ -147,7 +147,7 @@ async def _drain(
         if output == "text":
             _report(plan)
         else:
-            click.echo(as_document(_document(plan, dry_run=dry_run), output))
+            click.echo(as_document(as_json(plan, dry_run=dry_run), output))
         if refused:
             raise CommandFailure(f"{problem}. Nothing was changed")
         if problem:
@@ -280,7 +280,7 @@ def _report(plan: DrainPlan, *, err: bool = False) -> None:
         say(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}", err=err)
 
 
-def _document(plan: DrainPlan, *, dry_run: bool) -> dict[str, object]:
+def as_json(plan: DrainPlan, *, dry_run: bool) -> dict[str, object]:
     """Return the plan for JSON and YAML output."""
     return {
         "target": plan.target,

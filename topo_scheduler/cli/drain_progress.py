@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.cli.common import CommandFailure, say
@@ -16,7 +17,7 @@ from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import ApiError, NotFound, Unreachable
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.writing.migrations import MIGRATIONS
-from topo_scheduler.recovery.model.migration_state import RECOVERY_DISABLED, reports_recovery_off
+from topo_scheduler.recovery.model.migration_state import reports_recovery_off
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,14 +149,18 @@ def untouched(migration: Migration) -> bool:
 def disabled(migration: Migration) -> bool:
     """Whether the scheduler reports that recovery is off."""
     not_started = migration.phase in (None, Phase.PLANNED)
-    return not_started and any(condition.reason == RECOVERY_DISABLED for condition in migration.status.conditions)
+    return not_started and any(
+        condition.reason == MigrationReason.RECOVERY_DISABLED for condition in migration.status.conditions
+    )
 
 
 def succeeded(migration: Migration | None) -> bool:
     """Whether its pods have left the nodes: they moved, or were already gone."""
     if migration is None:
         return False
-    nothing_to_move = any(condition.reason == "NothingToMove" for condition in migration.status.conditions)
+    nothing_to_move = any(
+        condition.reason == MigrationReason.NOTHING_TO_MOVE for condition in migration.status.conditions
+    )
     return migration.phase is Phase.DONE or (migration.phase is Phase.CANCELLED and nothing_to_move)
 
 

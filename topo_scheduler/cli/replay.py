@@ -31,7 +31,7 @@ def command(directory: Path, output: str) -> None:
     except RecordError as error:
         raise CommandFailure(str(error), USAGE) from error
     if output == "json":
-        click.echo(_as_json(report))
+        click.echo(as_json(report))
     else:
         for line in _as_text(report):
             say(line)
@@ -41,7 +41,8 @@ def command(directory: Path, output: str) -> None:
         raise SystemExit(USAGE)
 
 
-def _as_json(report: "Report") -> str:
+def as_json(report: "Report") -> str:
+    """Return the report for JSON output."""
     import json
     from dataclasses import asdict
 

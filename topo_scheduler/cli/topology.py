@@ -88,7 +88,7 @@ async def _show(
     if root is not None and output in ("json", "yaml") and render.unlabelled_gpus(root):
         say(f"warning: {render.unlabelled_note(root)}", err=True)
     if output in ("json", "yaml"):
-        click.echo(as_document(_json(world, listed.pods), output))
+        click.echo(as_document(as_json(world, listed.pods), output))
     else:
         render.console().print(_picture(world, listed.pods, wide=output == "wide"))
 
@@ -131,7 +131,7 @@ async def _watch(
                     display.update(picture(), refresh=True)
         while True:
             if output in ("json", "yaml"):
-                document = _json(live.world, live.pods) if len(live.world.nodes) else {"nodes": []}
+                document = as_json(live.world, live.pods) if len(live.world.nodes) else {"nodes": []}
                 document = {"at": datetime.now().astimezone().isoformat(timespec="seconds"), **document}
                 click.echo(json.dumps(document) if output == "json" else f"---\n{as_document(document, output)}")
             else:
@@ -140,7 +140,8 @@ async def _watch(
             await asyncio.sleep(interval)
 
 
-def _json(world: "World", pods: "list[Pod]") -> dict[str, Any]:
+def as_json(world: "World", pods: "list[Pod]") -> dict[str, Any]:
+    """Return the fabric of a cluster, for JSON output."""
     from topo_scheduler.cli import accelerators, gangs, render, views
     from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 

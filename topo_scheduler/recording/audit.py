@@ -7,7 +7,7 @@ its own audit log. This log has the pod's ServiceAccount and the chain of its ow
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -35,6 +35,26 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision, Verdict
 
 SCHEMA: Final = 1
+
+AuditKind = Literal[
+    "began",
+    "ended",
+    "configured",
+    "asked",
+    "decided",
+    "refused",
+    "bound",
+    "not-bound",
+    "nominated",
+    "preempting",
+    "preempted",
+    "not-preempted",
+    "rolled-back",
+    "evicted",
+    "moved",
+    "broke",
+]
+"""``kind`` of a line: what it is about."""
 
 
 class AuditObject(msgspec.Struct, omit_defaults=True):
@@ -72,7 +92,7 @@ class AuditEntry(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     schema: int
     time: str
-    kind: str
+    kind: AuditKind
     namespace: str = ""
     workload: str = ""
     id: str = ""
@@ -199,7 +219,7 @@ class Audit:
         )
 
     def _eviction_ended(self, uid: str, outcome: EvictionOutcome, message: str) -> None:
-        kind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
+        kind: AuditKind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
         if (preempt := self._victims.pop(uid, None)) is not None:
             preemptor_fields = self._preemptor_fields(preempt)
             self._of_pod(
@@ -273,7 +293,7 @@ class Audit:
 
     # ------------------------------------------------------------ lines
 
-    def _of_pod(self, kind: str, pod: PodRef, *, domain: str = "", **fields: Any) -> None:
+    def _of_pod(self, kind: AuditKind, pod: PodRef, *, domain: str = "", **fields: Any) -> None:
         owner = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
         if owner is not None:
             fields |= {"workload": owner[0].name, "id": owner[0].id}
@@ -281,7 +301,7 @@ class Audit:
         seated = Seated(pod.name, pod.uid, fields.get("node", ""), domain)
         self._write(kind, namespace=pod.namespace, pods=[seated], **fields)
 
-    def _write(self, kind: str, **fields: Any) -> None:
+    def _write(self, kind: AuditKind, **fields: Any) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._file.put(_ENCODER.encode(AuditEntry(schema=SCHEMA, time=now, kind=kind, **fields)))
 

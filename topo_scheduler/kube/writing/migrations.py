@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler.api.base import Base
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import (
     GROUP,
     KIND,
@@ -65,7 +66,6 @@ WRITES_AT_ONCE: Final = 8
 """Concurrent writes. The answer to each is the whole object."""
 WRITES_OF_NAMESPACE: Final = 4
 """Concurrent writes of one namespace, whose webhooks may not answer."""
-BEYOND_CAPS: Final = "BeyondCaps"
 
 _encode = msgspec.json.Encoder().encode
 _migration = msgspec.json.Decoder(Migration)
@@ -143,7 +143,7 @@ class Unreadable:
     version: str
     phase: str
     message: str
-    reason: str = "Malformed"
+    reason: MigrationReason = MigrationReason.MALFORMED
     scheduler: str = ""
 
 
@@ -317,7 +317,7 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
             meta.resource_version,
             migration.status.phase,
             why,
-            BEYOND_CAPS,
+            MigrationReason.BEYOND_CAPS,
             _scheduler_of(migration.scheduler),
         )
     level = (

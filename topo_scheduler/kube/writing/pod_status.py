@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler.api.annotations import GANG_COMPLETE
+from topo_scheduler.api.reasons import ALL_MEMBERS_BOUND
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
 from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
@@ -107,7 +108,7 @@ class PodStatusWriter:
         condition = {
             "type": GANG_COMPLETE,
             "status": "True",
-            "reason": "AllMembersBound",
+            "reason": ALL_MEMBERS_BOUND,
             "message": "all members of its gang were bound at once; the scheduler does not roll the gang back any more",
             "lastTransitionTime": timestamp(now),
         }

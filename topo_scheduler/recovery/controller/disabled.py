@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, WriteStatus
 from topo_scheduler.recovery.model.migration_state import (
     NEXT_CONDITION,
-    RECOVERY_DISABLED,
     ConditionUpdate,
     changed_status,
     write,
@@ -31,11 +31,13 @@ def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answe
     phase = migration.phase
     if phase is not None and phase.over:
         return None
-    condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=RECOVERY_DISABLED, message=MESSAGE)
+    condition = ConditionUpdate(
+        NEXT_CONDITION[phase], status=False, reason=MigrationReason.RECOVERY_DISABLED, message=MESSAGE
+    )
     status = changed_status(migration, wall, scheduler=scheduler, message=MESSAGE, conditions=[condition])
     if status is None:
         return None
-    return _answer(write(migration, status), RECOVERY_DISABLED, MESSAGE)
+    return _answer(write(migration, status), MigrationReason.RECOVERY_DISABLED, MESSAGE)
 
 
 def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | None:
@@ -48,14 +50,14 @@ def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | N
     if unreadable.phase == Phase.FAILED or unreadable.scheduler not in ("", scheduler):
         return None
     text = f"the object can't be read: {unreadable.message}; delete it and create a valid one"
-    condition = ConditionUpdate("Reserved", status=False, reason=unreadable.reason, message=text)
+    condition = ConditionUpdate(ConditionType.RESERVED, status=False, reason=unreadable.reason, message=text)
     status = changed_status(
         Migration(), wall, scheduler=scheduler, phase=Phase.FAILED, message=text, conditions=[condition]
     )
     assert status is not None
     write_status = WriteStatus(unreadable.namespace, unreadable.name, unreadable.uid, unreadable.version, status)
-    return _answer(write_status, "MigrationFailed", text)
+    return _answer(write_status, MigrationReason.MIGRATION_FAILED, text)
 
 
-def _answer(status: WriteStatus, reason: str, message: str) -> Answer:
+def _answer(status: WriteStatus, reason: MigrationReason, message: str) -> Answer:
     return status, EmitMigrationEvent(status.namespace, status.name, status.uid, True, reason, message)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import GROUP, KIND, VERSION
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.fair_slots import FairSlots
@@ -30,7 +31,6 @@ from topo_scheduler.recovery.model.instructions import (
     Warn,
     WriteStatus,
 )
-from topo_scheduler.recovery.model.migration_state import OWNER_NOT_CONFIRMED
 from topo_scheduler.scheduling.barrier import Activity
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class InstructionExecutor:
         """Evict a pod, unless its Migration is over."""
         pod = evict.pod
         if reason := await self.guard.reason_not_to_evict(evict.migration, evict.uid):
-            self._evicted(evict, goes=False, reason=OWNER_NOT_CONFIRMED, message=reason)
+            self._evicted(evict, reason=MigrationReason.OWNER_NOT_CONFIRMED, message=reason)
             return
         result = await self._evictor.evict(
             pod.namespace,
@@ -122,30 +122,27 @@ class InstructionExecutor:
             slot=partial(self.slots.slot, pod.namespace),
         )
         self.metrics.recovery_evictions.labels(result.outcome.value).inc()
-        goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
-        level = logging.INFO if goes else logging.WARNING
+        reason_it_stays = _condition_reason(result.outcome, result.message)
+        level = logging.INFO if reason_it_stays is None else logging.WARNING
         text, where = "moving %s/%s: %s %s", {"namespace": pod.namespace}
         log.log(level, text, pod.namespace, pod.name, result.outcome.value, result.message, extra=where)
-        self._evicted(
-            evict, goes=goes, reason=_condition_reason(result.outcome, result.message), message=result.message
-        )
+        self._evicted(evict, reason=reason_it_stays, message=result.message)
         if evict.force and result.outcome is EvictionStatus.EVICTED:
             # Last, because a webhook on statuses may hang, and must not delay the Migration.
             await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
 
-    def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
+    def _evicted(self, evict: EvictPod, *, reason: MigrationReason | None, message: str) -> None:
         if (machine := self.machine()) is not None:
-            machine.migrations.evicted(
-                evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self.clock()
-            )
+            machine.migrations.evicted(evict.migration, evict.pod.uid, reason=reason, message=message, now=self.clock())
             self.wake()
 
 
-def _condition_reason(outcome: EvictionStatus, message: str) -> str:
+def _condition_reason(outcome: EvictionStatus, message: str) -> MigrationReason | None:
+    """Return why a pod stays; None if it goes."""
     if outcome is EvictionStatus.WITHDRAWN:
-        return OWNER_NOT_CONFIRMED
+        return MigrationReason.OWNER_NOT_CONFIRMED
     if outcome is EvictionStatus.BLOCKED:
-        return "DisruptionBudget"
+        return MigrationReason.DISRUPTION_BUDGET
     if outcome is EvictionStatus.FAILED:
-        return "Forbidden" if "cannot create resource" in message else "EvictionFailed"
-    return ""
+        return MigrationReason.FORBIDDEN if "cannot create resource" in message else MigrationReason.EVICTION_FAILED
+    return None

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import (
-    MISPLACED,
     ConditionUpdate,
     Eviction,
     Tracked,
@@ -46,15 +46,15 @@ class Execution:
             tracked.beside = self._members(moves)
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
-            evicted = ConditionUpdate("Evicted", status=True, reason="Gone", message=text)
+            evicted = ConditionUpdate(ConditionType.EVICTED, status=True, reason=MigrationReason.GONE, message=text)
             self.context.write(tracked, now, Phase.PLACING, None, evicted)
             return
         if foreign := next((move for move in present if not self.context.is_ours(move)), None):
             # Whatever the object says: anyone who may write a status can name any pod there.
             text = f"pod {foreign.pod} is not one that this scheduler placed"
-            self.context.end(tracked, Phase.FAILED, "NotOurs", text, now)
+            self.context.end(tracked, Phase.FAILED, MigrationReason.NOT_OURS, text, now)
             return
-        blockers: list[tuple[str, str]] = []
+        blockers: list[tuple[MigrationReason, str]] = []
         for move in present:
             entry = self.context.view.entry(move.uid)
             occupant = entry.occupant if entry is not None else None
@@ -73,8 +73,8 @@ class Execution:
                 self.context.out.append(EvictPod(migration.key, pod, force, migration.metadata.uid))
         if blockers:
             # Blockers that need action, of the kubelet or a person, come before those that only take time.
-            blockers.sort(key=lambda blocker: blocker[0] == "Terminating")
-            self.context.write(tracked, now, None, None, ConditionUpdate("Evicted", False, *blockers[0]))
+            blockers.sort(key=lambda blocker: blocker[0] == MigrationReason.TERMINATING)
+            self.context.write(tracked, now, None, None, ConditionUpdate(ConditionType.EVICTED, False, *blockers[0]))
 
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a move that is useless or lost a seat; pods that are not being evicted stay, or are left to healing."""
@@ -101,18 +101,22 @@ class Execution:
             text = f"{reason[1]}: {counted(stays, 'pod', 'stays where it is', 'stay where they are')}"
             self.context.keep(migration, going, only=True)
             self.context.write(
-                tracked, now, None, going, ConditionUpdate("Evicted", status=False, reason=reason[0], message=text)
+                tracked,
+                now,
+                None,
+                going,
+                ConditionUpdate(ConditionType.EVICTED, status=False, reason=reason[0], message=text),
             )
         else:
             return False
         return True
 
-    def _awaits(self, move: Move, *, force: bool) -> tuple[str, str]:
+    def _awaits(self, move: Move, *, force: bool) -> tuple[MigrationReason, str]:
         dead = self._dead(move.from_)
         if not dead or force or self.context.spec.force_delete:
-            return "Terminating", f"pod {move.pod} is terminating"
+            return MigrationReason.TERMINATING, f"pod {move.pod} is terminating"
         return (
-            "KubeletDead",
+            MigrationReason.KUBELET_DEAD,
             f"pod {move.pod} terminates on node {move.from_}, whose kubelet does not answer. It waits for the kubelet,"
             " for the taint node.kubernetes.io/out-of-service on the node, for the node to be deleted, or for"
             " recovery.forceDelete",
@@ -139,15 +143,19 @@ class Execution:
             return moves
         row_of = self.context.view.nodes.row_of
         kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
-        reason = "SeatLost"
+        reason = MigrationReason.SEAT_LOST
         if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
-            kept, reason = with_targets(moves, {}), "Expired"
+            kept, reason = with_targets(moves, {}), MigrationReason.EXPIRED
         if kept == moves:
             return moves
         self.context.release(migration.key)
         text = "the reservation has ended; replacements are placed like any other pod"
         self.context.write(
-            tracked, now, None, kept, ConditionUpdate("Reserved", status=False, reason=reason, message=text)
+            tracked,
+            now,
+            None,
+            kept,
+            ConditionUpdate(ConditionType.RESERVED, status=False, reason=reason, message=text),
         )
         return None
 
@@ -158,9 +166,9 @@ class Execution:
         migration = tracked.migration
         if migration.shrinks:
             policy, count = migration.status.policy, len(migration.status.moves)
-            reason = "Lent" if migration.returns_nodes else "Shrinks"
-            placed = ConditionUpdate("Placed", status=True, reason=reason, message=why_no_seats(policy))
-            self.context.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
+            reason = MigrationReason.LENT if migration.returns_nodes else MigrationReason.SHRINKS
+            placed = ConditionUpdate(ConditionType.PLACED, status=True, reason=reason, message=why_no_seats(policy))
+            self.context.end(tracked, Phase.DONE, placed, how_it_ended(policy, count), now)
             return
         replacements = self._replacements(tracked)
         if len(replacements) == len(migration.status.moves):
@@ -173,7 +181,7 @@ class Execution:
                 " bound to its place"
             )
             moves = with_replacements(migration.status.moves, replacements)
-            self.context.end(tracked, Phase.FAILED, "NoReplacement", text, now, moves)
+            self.context.end(tracked, Phase.FAILED, MigrationReason.NO_REPLACEMENT, text, now, moves)
             return
         self.context.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
         if strangers := [
@@ -195,8 +203,8 @@ class Execution:
         misplaced = self._misplaced(migration, replacements)
         if not misplaced:
             text = counted(len(moves), "replacement", "is bound", "are bound")
-            placed = ConditionUpdate("Placed", status=True, reason="Bound", message=text)
-            context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
+            placed = ConditionUpdate(ConditionType.PLACED, status=True, reason=MigrationReason.BOUND, message=text)
+            context.end(tracked, Phase.DONE, placed, counted(len(moves), "pod", "moved"), now, moves)
             return
         nodes = few_of(sorted({member.node for member in misplaced}))
         running = counted(len(misplaced), "replacement", "runs", "run")
@@ -204,13 +212,18 @@ class Execution:
         moving_pods = find_moving_pods(context.view, (member.uid for member in misplaced))
         if _attempted_twice(migration) or len(moving_pods) < len(misplaced) or not all(map(may_move, moving_pods)):
             text = f"{text}. To move them, create another Migration that names them"
-            context.end(tracked, Phase.FAILED, MISPLACED, text, now, moves)
+            context.end(tracked, Phase.FAILED, MigrationReason.MISPLACED, text, now, moves)
             return
         text = f"{text}, so the scheduler moves them once more"
         context.release(migration.key)
-        context.emit_event(tracked, warning=True, reason=MISPLACED, message=text)
-        planned = ConditionUpdate("Reserved", False, "Planned", "nodes are reserved when it begins")
-        evicted, placed = (ConditionUpdate(type_, False, MISPLACED, text) for type_ in ("Evicted", "Placed"))
+        context.emit_event(tracked, warning=True, reason=MigrationReason.MISPLACED, message=text)
+        planned = ConditionUpdate(
+            ConditionType.RESERVED, False, MigrationReason.PLANNED, "nodes are reserved when it begins"
+        )
+        evicted, placed = (
+            ConditionUpdate(type_, False, MigrationReason.MISPLACED, text)
+            for type_ in (ConditionType.EVICTED, ConditionType.PLACED)
+        )
         left, again = sorted(_left_nodes(migration)), moves_of(context.view, moving_pods)
         context.write(tracked, now, Phase.PLANNED, again, planned, evicted, placed, left_nodes=left)
 
@@ -315,5 +328,7 @@ def _attempted_twice(migration: Migration) -> bool:
     The condition counts too: an older CustomResourceDefinition drops the nodes.
     """
     conditions = migration.status.conditions
-    again = bool(migration.status.left_nodes) or any(condition.reason == MISPLACED for condition in conditions)
+    again = bool(migration.status.left_nodes) or any(
+        condition.reason == MigrationReason.MISPLACED for condition in conditions
+    )
     return again or migration.cause.by_choice or bool(migration.spec.makes_room_for)

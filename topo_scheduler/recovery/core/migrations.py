@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import inf
 from typing import Final
 
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.api.reasons import Reason
@@ -24,7 +25,6 @@ from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationC
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import (
     NEXT_CONDITION,
-    POD_NOT_READ,
     ConditionUpdate,
     Eviction,
     Tracked,
@@ -32,7 +32,7 @@ from topo_scheduler.recovery.model.migration_state import (
 )
 from topo_scheduler.recovery.model.ownership import answers_at
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
-from topo_scheduler.recovery.planning.migration_planning import NOTHING_TO_MOVE, SEARCH_INTERVAL_SECONDS, Planning
+from topo_scheduler.recovery.planning.migration_planning import SEARCH_INTERVAL_SECONDS, Planning
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.pauses import doubled
@@ -151,7 +151,7 @@ class Migrations:
             return
         if reason := self._memory.lacking(migration):
             self.gone(key)
-            self.context.refuse(migration, now, "TooManyMigrations", reason)
+            self.context.refuse(migration, now, MigrationReason.TOO_MANY_MIGRATIONS, reason)
             return
         self._memory.hold(migration)
         if tracked is None:
@@ -199,7 +199,7 @@ class Migrations:
         """Return whether a Migration left pods behind, but its status says that they moved: another client wrote it."""
         moved = {move.uid for move in migration.status.moves}
         done = migration.phase is Phase.DONE or any(
-            condition.reason == NOTHING_TO_MOVE for condition in migration.status.conditions
+            condition.reason == MigrationReason.NOTHING_TO_MOVE for condition in migration.status.conditions
         )
         return (done or bool(moved)) and any(
             self.context.view.entry(pod.uid) is not None and (done or pod.uid not in moved)
@@ -235,7 +235,7 @@ class Migrations:
             if BELIEVED_REFUSALS in (tracked.failures, tracked.altered):
                 text = ALTERED if tracked.altered else message
                 self.context.out.append(Warn(f"Migration {key} is not continued: {text}", key.partition("/")[0]))
-                self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=text)
+                self.context.emit_event(tracked, warning=True, reason=MigrationReason.STATUS_NOT_WRITTEN, message=text)
         if migration is not None:
             self.seen(migration, now)
         if tracked is not None and tracked.altered:  # after `seen`, for which such a write is a change like any other
@@ -289,24 +289,26 @@ class Migrations:
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase
-            condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=POD_NOT_READ, message=text)
+            condition = ConditionUpdate(
+                NEXT_CONDITION[phase], status=False, reason=MigrationReason.POD_NOT_READ, message=text
+            )
             self.context.write(tracked, now, None, None, condition, message=text if phase is None else None)
             self._schedule(tracked)
 
-    def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
-        """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
+    def evicted(self, key: str, uid: str, *, reason: MigrationReason | None, message: str, now: float) -> None:
+        """Handle the result of an eviction. ``reason`` is why the pod stays; None if it goes."""
         tracked = self.context.tracked.get(key)
         if tracked is None:
             return
         eviction = tracked.evictions.setdefault(uid, Eviction())
         eviction.in_flight = False
-        if goes:
+        if reason is None:
             self.context.evicted_for(eviction.beneficiary, now)
-            eviction.times, eviction.reason, eviction.message = 0, "", ""
+            eviction.times, eviction.reason, eviction.message = 0, None, ""
             eviction.until = now + RETRY_SECONDS  # the watch has not reported yet that it is terminating
             return
         eviction.times += 1
-        forbidden = reason == "Forbidden"
+        forbidden = reason == MigrationReason.FORBIDDEN
         shortest, longest = (2.0, FORBIDDEN_RETRY_SECONDS) if forbidden else (RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         eviction.until = now + doubled(shortest, eviction.times, longest)
         eviction.reason, eviction.message = reason, message
@@ -400,7 +402,7 @@ class Migrations:
             pause = tracked.backoff.until - now
             text = f"In backoff: {described(error)}. The scheduler retries in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
-            self.context.emit_event(tracked, warning=True, reason=reason.value, message=text)
+            self.context.emit_event(tracked, warning=True, reason=reason, message=text)
         else:
             tracked.backoff.times = 0
 
@@ -409,7 +411,7 @@ class Migrations:
             return
         if tracked.owner_gone:
             text = f"{tracked.owner_gone}; the scheduler moves no pod for it, and its reservation is released"
-            self.context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.OWNER_DELETED, text, now)
             return
         if tracked.migration.phase is not None and reports_recovery_off(tracked.migration):
             self.context.write(tracked, now, None, None, message=tracked.migration.spec.cause)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import MigrationSpec, MigrationStatus
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import PodRef
 
 
@@ -70,7 +72,7 @@ class EmitMigrationEvent(_OfMigration):
 
     uid: str
     warning: bool
-    reason: str
+    reason: MigrationReason | Reason
     message: str
 
 

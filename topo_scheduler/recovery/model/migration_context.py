@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.failure_detection import Detection
@@ -244,17 +246,17 @@ class MigrationContext:
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for
         text = "" if self._is_awaited(migration) else self._beyond_limits(migration, moving_pods, wall)
-        reason = "Limited"
+        reason = MigrationReason.LIMITED
         if spec.dry_run:
-            reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
+            reason, text = MigrationReason.DRY_RUN, "recovery.dryRun is set: it is planned and reported only"
         elif self.detection.held and (cause.dead or cause.by_choice):
-            reason, text = "MostNodesNotReady", self.detection.held
+            reason, text = MigrationReason.MOST_NODES_NOT_READY, self.detection.held
         elif by_choice and not text:
             text = self.moved.lacking(
                 len(moving_pods), migration.metadata.namespace, spec.limits, wall, own=migration.key
             )
             text = text or self.moved.resting(moving_pods, spec.limits, wall)
-        return ConditionUpdate("Reserved", status=False, reason=reason, message=text) if text else None
+        return ConditionUpdate(ConditionType.RESERVED, status=False, reason=reason, message=text) if text else None
 
     def _is_awaited(self, migration: Migration) -> bool:
         """Return whether another Migration holds seats and waits for this one to make room there.
@@ -314,24 +316,24 @@ class MigrationContext:
         self,
         tracked: Tracked,
         phase: Phase,
-        reason: str,
+        outcome: MigrationReason | ConditionUpdate,
         message: str,
         now: float,
         moves: Sequence[Move] | None = None,
-        condition: ConditionUpdate | None = None,
     ) -> None:
-        """End a Migration."""
-        final_condition = condition or ConditionUpdate(
-            "Placed", status=False, reason=reason or phase.value, message=message
+        """End a Migration. ``outcome`` is its last condition, or the reason why its pods are not placed."""
+        if isinstance(outcome, MigrationReason):
+            outcome = ConditionUpdate(ConditionType.PLACED, status=False, reason=outcome, message=message)
+        self.emit_event(
+            tracked, warning=phase is Phase.FAILED, reason=MigrationReason(f"Migration{phase.value}"), message=message
         )
-        self.emit_event(tracked, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
         self.release(tracked.migration.key)
         tracked.ending = True
-        self.write(tracked, now, phase, moves, final_condition, message=message)
+        self.write(tracked, now, phase, moves, outcome, message=message)
 
-    def refuse(self, migration: Migration, now: float, reason: str, message: str) -> None:
+    def refuse(self, migration: Migration, now: float, reason: MigrationReason, message: str) -> None:
         """Fail a Migration that is not tracked."""
-        meta, condition = migration.metadata, ConditionUpdate("Reserved", status=False, reason=reason, message=message)
+        condition = ConditionUpdate(ConditionType.RESERVED, status=False, reason=reason, message=message)
         status = changed_status(
             migration,
             self.epoch + now,
@@ -341,7 +343,10 @@ class MigrationContext:
             message=message,
             conditions=[condition],
         )
-        self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
+        meta = migration.metadata
+        self.out.append(
+            EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, MigrationReason.MIGRATION_FAILED, message)
+        )
         if status is not None:
             self.out.append(write(migration, status))
 
@@ -380,7 +385,7 @@ class MigrationContext:
         tracked.writing, tracked.wrote = True, status
         self.out.append(write(migration, status))
 
-    def emit_event(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
+    def emit_event(self, tracked: Tracked, *, warning: bool, reason: MigrationReason | Reason, message: str) -> None:
         """Emit an event on a Migration."""
         meta = tracked.migration.metadata
         self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message))

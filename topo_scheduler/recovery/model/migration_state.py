@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import (
     MAX_OWNERS,
     Migration,
@@ -50,25 +51,17 @@ class Eviction:
     forced: bool = False
     times: int = 0
     until: float = -inf
-    reason: str = ""
+    reason: MigrationReason | None = None
     message: str = ""
     beneficiary: Beneficiary | None = None
 
 
-RECOVERY_DISABLED: Final = "RecoveryDisabled"
-"""The reason of the condition that recovery is off. The status then has the same message as the condition."""
-MISPLACED: Final = "Misplaced"
-"""The reason that replacements run on nodes that their Migration leaves or avoids."""
-OWNER_NOT_CONFIRMED: Final = "OwnerNotConfirmed"
-"""The reason of an eviction that was withdrawn: its Migration is over, or no answer says whether its owners exist."""
-POD_NOT_READ: Final = "PodNotRead"
-"""The reason of a condition while a pod of the Migration can't be read."""
-NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
-    None: "Reserved",
-    Phase.PLANNED: "Reserved",
-    Phase.RESERVING: "Evicted",
-    Phase.EVICTING: "Evicted",
-    Phase.PLACING: "Placed",
+NEXT_CONDITION: Final[Mapping[Phase | None, ConditionType]] = {
+    None: ConditionType.RESERVED,
+    Phase.PLANNED: ConditionType.RESERVED,
+    Phase.RESERVING: ConditionType.EVICTED,
+    Phase.EVICTING: ConditionType.EVICTED,
+    Phase.PLACING: ConditionType.PLACED,
 }
 """The condition that a Migration would reach next, by its phase."""
 
@@ -151,16 +144,19 @@ def _order(migration: Migration) -> tuple[int, int, str]:
 def reports_recovery_off(migration: Migration) -> bool:
     """Return whether the message of a Migration is that recovery is off."""
     conditions, message = migration.status.conditions, migration.status.message
-    return any((condition.reason, condition.message) == (RECOVERY_DISABLED, message) for condition in conditions)
+    return any(
+        (condition.reason, condition.message) == (MigrationReason.RECOVERY_DISABLED, message)
+        for condition in conditions
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
     """A condition without its timestamp."""
 
-    type: str
+    type: ConditionType
     status: bool
-    reason: str
+    reason: MigrationReason
     message: str
 
 
@@ -195,7 +191,7 @@ def changed_status(
     ``scheduler`` is the name of this scheduler. A change of it or of ``owners`` alone is not written.
     """
     old = migration.status
-    new_conditions = {condition.type: condition for condition in conditions}
+    new_conditions = {condition.type.value: condition for condition in conditions}
     kept: list[MigrationCondition] = []
     for current in old.conditions:
         new = new_conditions.pop(current.type, None)
@@ -232,7 +228,7 @@ def _condition(new: ConditionUpdate, current: MigrationCondition | None, wall: f
     if current is not None and (current.status, current.reason, current.message) == (status, new.reason, message):
         return current
     time = timestamp(wall) if turned or current is None else current.last_transition_time
-    return MigrationCondition(new.type, status, new.reason, message, time)
+    return MigrationCondition(new.type.value, status, new.reason.value, message, time)
 
 
 def write(migration: Migration, status: MigrationStatus) -> WriteStatus:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
 from topo_scheduler.api.text import counted, one_for
 from topo_scheduler.recovery.model.instructions import CreateMigration
@@ -82,7 +83,7 @@ class GangRoom:
         named = self.context.intended.get(migration.key)
         if named is None:
             text = "the pods that would make room are no longer known: the plan behind this Migration has ended"
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, text, now)
             return
         leaving_pods = self._check_leaving(tracked, workload, members, named, now)
         if leaving_pods is None:
@@ -91,7 +92,10 @@ class GangRoom:
         if not moves:
             return
         reserved = ConditionUpdate(
-            "Reserved", status=False, reason="Planned", message="nodes are reserved when it begins"
+            ConditionType.RESERVED,
+            status=False,
+            reason=MigrationReason.PLANNED,
+            message="nodes are reserved when it begins",
         )
         self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=others)
 
@@ -104,11 +108,15 @@ class GangRoom:
         spec = context.spec.defragmentation
         if not (spec.enabled if workload.gang else spec.mig_slots):
             field = "enabled" if workload.gang else "migSlots"
-            self.context.end(tracked, Phase.CANCELLED, "Off", f"recovery.defragmentation.{field} is not set", now)
+            self.context.end(
+                tracked, Phase.CANCELLED, MigrationReason.OFF, f"recovery.defragmentation.{field} is not set", now
+            )
             return
         blocking = context.holds_back(migration, leaving_pods, now)
         if blocking is None and (text := why_no_room_is_made(context, workload.namespace, now, migration.key)):
-            blocking = ConditionUpdate("Reserved", status=False, reason="InVain", message=text)
+            blocking = ConditionUpdate(
+                ConditionType.RESERVED, status=False, reason=MigrationReason.IN_VAIN, message=text
+            )
         if blocking is not None:
             context.release(migration.key)
             context.write(tracked, now, None, None, blocking)
@@ -120,7 +128,7 @@ class GangRoom:
         context.begin(migration, len(leaving_pods), now)
         leaving = pod_names(context.view, leaving_pods, migration.metadata.namespace)
         text = f"room for {counted(len(moves), 'pod')} is reserved, which {leaving} leave first"
-        held = ConditionUpdate("Reserved", status=True, reason="NodesReserved", message=text)
+        held = ConditionUpdate(ConditionType.RESERVED, status=True, reason=MigrationReason.NODES_RESERVED, message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held, others=others)
 
     def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
@@ -129,13 +137,13 @@ class GangRoom:
         moves = migration.status.moves
         pending = self._waiting(migration, workload)
         if pending and (lost := context.lost_target(moves, now)) is not None:
-            self.context.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.SEAT_LOST, f"node {lost} can't be used now", now)
             return
         context.keep(migration, self._unseated(workload, moves))
         if not pending or self._left(migration):
             context.write(tracked, now, Phase.PLACING, None)
         elif reason := self._reason_useless(tracked, now):
-            self.context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.NO_ROOM, reason, now)
 
     def _left(self, migration: Migration) -> bool:
         """Return whether there is room for the seats now. Slots are free once the pods that leave are gone."""
@@ -195,16 +203,21 @@ class GangRoom:
         if len(bound) == len(moves):
             done = with_replacements(moves, bound)
             placed = ConditionUpdate(
-                "Placed", status=True, reason="Bound", message=counted(len(done), "pod", "is bound", "are bound")
+                ConditionType.PLACED,
+                status=True,
+                reason=MigrationReason.BOUND,
+                message=counted(len(done), "pod", "is bound", "are bound"),
             )
             text = counted(len(done), "pod", "of the gang is bound", "of the gang are bound")
             text = text if workload.gang else "the pod is bound"
-            self.context.end(tracked, Phase.DONE, "", text, now, done, placed)
+            self.context.end(tracked, Phase.DONE, placed, text, now, done)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", f"the {_kind(workload)} is no longer pending", now)
+            self.context.end(
+                tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, f"the {_kind(workload)} is no longer pending", now
+            )
         elif self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
             text = f"the {_kind(workload)} did not use its room in time; other workloads may use it"
-            self.context.end(tracked, Phase.FAILED, "NotTaken", text, now)
+            self.context.end(tracked, Phase.FAILED, MigrationReason.NOT_TAKEN, text, now)
         else:
             self.context.keep(migration, self._unseated(workload, moves))
 
@@ -241,7 +254,7 @@ class GangRoom:
             self.context.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE_SECONDS:
             kind = "pod" if migration.cause is Cause.PENDING_POD else "gang"
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", f"the {kind} is gone", now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, f"the {kind} is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
         """Return the pending members that need seats."""
@@ -267,7 +280,7 @@ class GangRoom:
         leaving_pods = find_moving_pods(view, uids)
         if not members or lacking(workload, members):
             text = "pods of the gang are gone" if members else f"the {_kind(workload)} is no longer pending"
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, text, now)
             return None
         if problem := self._wrong(tracked, workload, leaving_pods):
             self.context.end(tracked, Phase.CANCELLED, *problem, now)
@@ -278,7 +291,9 @@ class GangRoom:
         """Return how messages of a Migration refer to a pod."""
         return one_for(key, self.context.view.reader(migration.metadata.namespace), "pod")
 
-    def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
+    def _wrong(
+        self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]
+    ) -> tuple[MigrationReason, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
         taken, leaving = self.context.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
         for pod in leaving_pods:
@@ -286,13 +301,16 @@ class GangRoom:
             if restarts(pod) and any(
                 remaining.member.uid not in leaving for remaining in rest_of_gang(self.context.view, [pod])
             ):
-                return "NotMovable", f"{name} stays: its whole gang would have to restart"
+                return MigrationReason.NOT_MOVABLE, f"{name} stays: its whole gang would have to restart"
             if not may_move(pod):
-                return "NotMovable", f"{name} stays: it must not move, or no controller would recreate it"
+                return (
+                    MigrationReason.NOT_MOVABLE,
+                    f"{name} stays: it must not move, or no controller would recreate it",
+                )
             if pod.workload.priority > workload.priority:
-                return "NotMovable", f"{name} stays: its priority is above that of the {_kind(workload)}"
+                return MigrationReason.NOT_MOVABLE, f"{name} stays: its priority is above that of the {_kind(workload)}"
             if pod.member.uid in taken:
-                return "AlreadyMoved", f"{name} is moved by another Migration already"
+                return MigrationReason.ALREADY_MOVED, f"{name} is moved by another Migration already"
         return None
 
     def _moves(
@@ -320,7 +338,7 @@ class GangRoom:
             others = with_places(view, others, slots)
         if not moves:
             text = f"moving these pods would not make room for the {_kind(workload)}, as things are now"
-            self.context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.NO_ROOM, text, now)
         return moves, others
 
 

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.annotations import OnFailure
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Cause, Migration, Phase, SeatDevice
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
-from topo_scheduler.recovery.model.migration_state import POD_NOT_READ, ConditionUpdate, Tracked, with_targets
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_targets
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     devices_of_seats,
@@ -60,8 +61,6 @@ SEARCH_INTERVAL_SECONDS: Final = 1.0
 """Seconds between two searches for seats, at least."""
 STAYED_SECONDS: Final = 600.0
 """Seconds for which no room is planned by moving pods that did not leave in time."""
-NOTHING_TO_MOVE: Final = "NothingToMove"
-"""The reason of a Migration that ends because its pods are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +92,11 @@ def _stands_still(helper: Tracked) -> bool:
 
 def _while_reading(migration: Migration, moving_pods: Sequence[MovingPod]) -> list[ConditionUpdate]:
     """Return the condition of a Migration without seats while other pods are read; none if it says why that fails."""
-    if any(condition.reason == POD_NOT_READ for condition in migration.status.conditions):
+    if any(condition.reason == MigrationReason.POD_NOT_READ for condition in migration.status.conditions):
         return []
     count = counted(len(moving_pods), "pod")
     text = f"no node is free for {count} by the rules; the scheduler first reads other pods nearby, which might move"
-    return [ConditionUpdate("Reserved", status=False, reason="Searching", message=text)]
+    return [ConditionUpdate(ConditionType.RESERVED, status=False, reason=MigrationReason.SEARCHING, message=text)]
 
 
 class Planning:
@@ -113,7 +112,7 @@ class Planning:
         migration = tracked.migration
         if self._circular(migration):
             text = f"{beneficiary_name(self.context, migration)}, for which it is to make room, makes room itself"
-            self.context.end(tracked, Phase.FAILED, "Circular", text, now)
+            self.context.end(tracked, Phase.FAILED, MigrationReason.CIRCULAR, text, now)
             return
         if migration.returns_nodes:
             plan_return_of_nodes(self.context, tracked, now)
@@ -132,7 +131,10 @@ class Planning:
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = ConditionUpdate(
-            "Reserved", status=False, reason="Planned", message="nodes are reserved when it begins"
+            ConditionType.RESERVED,
+            status=False,
+            reason=MigrationReason.PLANNED,
+            message="nodes are reserved when it begins",
         )
         if not targets and policy != OnFailure.SHRINK:
             reserved = self._no_seats(migration, moving_pods, searching=self._may_relocate(migration, now))
@@ -153,7 +155,7 @@ class Planning:
         unread = [] if migration.shrinks else unread
         if foreign := next((move for move in unread if move.uid in tracked.learned), None):
             text = f"pod {foreign.pod} is not one that this scheduler placed"
-            self.context.end(tracked, Phase.FAILED, "NotOurs", text, now)
+            self.context.end(tracked, Phase.FAILED, MigrationReason.NOT_OURS, text, now)
         elif unread:
             view, namespace = self.context.view, migration.metadata.namespace
             self.context.learn(tracked, [reference_of(view, namespace, move.pod, move.uid) for move in unread])
@@ -163,8 +165,8 @@ class Planning:
         elif migration.returns_nodes and not may_return_nodes(self.context, tracked, now):
             return
         elif migration.shrinks:
-            reason = "Lent" if migration.returns_nodes else "Shrinks"
-            reserved = ConditionUpdate("Reserved", False, reason, why_no_seats(migration.status.policy))
+            reason = MigrationReason.LENT if migration.returns_nodes else MigrationReason.SHRINKS
+            reserved = ConditionUpdate(ConditionType.RESERVED, False, reason, why_no_seats(migration.status.policy))
             self.context.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
             self._hold(tracked, moving_pods, now)
@@ -188,7 +190,7 @@ class Planning:
             targets = {}  # seats of another Migration hold them
         text = f"room for {counted(len(moving_pods), 'pod')} is reserved"
         if reason := reason_useless(self.context, migration, moving_pods, targets):
-            self.context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.NO_USE, reason, now)
             return
         if targets:
             self._searching.drop(tracked)
@@ -229,7 +231,7 @@ class Planning:
         elif devices := self._devices(migration, moving_pods, targets, now):
             moves = [msgspec.structs.replace(move, devices=devices.get(move.uid, [])) for move in moves]
         self.context.keep(migration, moves)
-        held = ConditionUpdate("Reserved", status=True, reason="NodesReserved", message=text)
+        held = ConditionUpdate(ConditionType.RESERVED, status=True, reason=MigrationReason.NODES_RESERVED, message=text)
         self.context.begin(migration, len(moves), now)
         self.context.write(tracked, now, Phase.RESERVING, moves, held)
 
@@ -283,7 +285,7 @@ class Planning:
         """Make the whole gang move."""
         moves = with_targets(moves_of(self.context.view, whole), targets)
         text = "there is no room near: all of the gang moves"
-        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message=text)
+        reserved = ConditionUpdate(ConditionType.RESERVED, status=False, reason=MigrationReason.PLANNED, message=text)
         self.context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
         return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, whole=True)
 
@@ -311,7 +313,10 @@ class Planning:
         if lost is not None:
             self.context.release(migration.key)
             seat_lost = ConditionUpdate(
-                "Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now"
+                ConditionType.RESERVED,
+                status=False,
+                reason=MigrationReason.SEAT_LOST,
+                message=f"node {lost} can't be used now",
             )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
@@ -319,7 +324,11 @@ class Planning:
         if not all_have_seats(self.context, migration):
             if self.context.since(tracked, Phase.RESERVING, now) > ALONE_SECONDS:
                 self.context.end(
-                    tracked, Phase.CANCELLED, "NoUse", "no node is reserved for other pods that must move as well", now
+                    tracked,
+                    Phase.CANCELLED,
+                    MigrationReason.NO_USE,
+                    "no node is reserved for other pods that must move as well",
+                    now,
                 )
             return
         if migration.shrinks or vacant(self.context.view, moves):
@@ -334,7 +343,10 @@ class Planning:
                 tracked.stayed |= dict.fromkeys(self.context.named_uids(helper.migration), now + STAYED_SECONDS)
             self.context.release(migration.key)
             seat_lost = ConditionUpdate(
-                "Reserved", status=False, reason="SeatLost", message="other pods did not leave the reserved nodes"
+                ConditionType.RESERVED,
+                status=False,
+                reason=MigrationReason.SEAT_LOST,
+                message="other pods did not leave the reserved nodes",
             )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
@@ -388,25 +400,25 @@ class Planning:
             self.context.end(tracked, Phase.CANCELLED, *unneeded, now)
         return unneeded is not None
 
-    def _reason_unneeded(self, tracked: Tracked, now: float) -> tuple[str, str] | None:
+    def _reason_unneeded(self, tracked: Tracked, now: float) -> tuple[MigrationReason, str] | None:
         """Return reason and text of why a Migration that has evicted no pod is not needed; None if it is."""
         migration, detection = tracked.migration, self.context.detection
         if not any(self.context.still_present(move) for move in migration.status.moves):
-            return NOTHING_TO_MOVE, "the pods are gone already"
+            return MigrationReason.NOTHING_TO_MOVE, "the pods are gone already"
         if over := beneficiary_over(self.context, migration):
-            return "NotNeeded", over
+            return MigrationReason.NOT_NEEDED, over
         if not migration.cause.by_choice and (reason := not_awaited(self.context, migration, now)) is not None:
             return reason
         nodes = {move.from_ for move in migration.status.moves}
         failed = next(filter(detection.has_problem, sorted(nodes)), "")
         if migration.cause.by_choice and failed:
-            return "NotNeeded", f"node {failed} has failed: moving its pods comes first"
+            return MigrationReason.NOT_NEEDED, f"node {failed} has failed: moving its pods comes first"
         if migration.cause is Cause.REQUESTED and not self.context.warranted(migration):
             dead = next((node for node in sorted(nodes) if detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
-                return "NotNeeded", superseded_text(dead)
+                return MigrationReason.NOT_NEEDED, superseded_text(dead)
         if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
-            return "Healed", "the nodes are healthy again"
+            return MigrationReason.HEALED, "the nodes are healthy again"
         return None
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
@@ -457,14 +469,17 @@ class Planning:
         self, migration: Migration, moving_pods: Sequence[MovingPod], *, searching: bool = False
     ) -> ConditionUpdate:
         count = counted(len(moving_pods), "pod")
-        reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
+        reason, text = (
+            MigrationReason.NO_ROOM,
+            f"no room for {count} by the rules; the scheduler retries when room is freed",
+        )
         remaining = rest_of_gang(self.context.view, moving_pods) if migration.cause is Cause.REQUESTED else []
         if searching:
             reason, text = (
-                "Searching",
+                MigrationReason.SEARCHING,
                 f"no node is free for {count} by the rules; searching for other pods to relocate",
             )
         elif remaining:
             whole = counted(len(remaining) + len(moving_pods), "pod")
             text += f". The rules keep the gang together; a Migration that names all its {whole} moves it as a whole"
-        return ConditionUpdate("Reserved", status=False, reason=reason, message=text)
+        return ConditionUpdate(ConditionType.RESERVED, status=False, reason=reason, message=text)

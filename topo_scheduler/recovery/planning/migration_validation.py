@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from topo_scheduler.api.annotations import OnFailure
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.text import quoted
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, find_moving_pods
@@ -13,7 +14,7 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerView
 class Refused(Exception):
     """A Migration that can't be carried out: the ``phase`` in which it ends, and a ``reason`` for machines."""
 
-    def __init__(self, phase: Phase, reason: str, message: str) -> None:
+    def __init__(self, phase: Phase, reason: MigrationReason, message: str) -> None:
         super().__init__(message)
         self.phase, self.reason = phase, reason
 
@@ -43,25 +44,29 @@ def read_pods(
     """
     namespace = migration.metadata.namespace
     if not migration.spec.pods:
-        raise Refused(Phase.FAILED, "NoPods", "spec.pods names no pod; name those to move")
+        raise Refused(Phase.FAILED, MigrationReason.NO_PODS, "spec.pods names no pod; name those to move")
     if unknown := next((name for name in migration.spec.avoid if not avoided_nodes(view, [name])), ""):
         raise Refused(
-            Phase.FAILED, "UnknownNode", f"spec.avoid names {quoted(unknown)}, which is no node and no domain"
+            Phase.FAILED,
+            MigrationReason.UNKNOWN_NODE,
+            f"spec.avoid names {quoted(unknown)}, which is no node and no domain",
         )
     uids = _uids(view, migration)
     if not uids:
-        raise Refused(Phase.CANCELLED, "NothingToMove", "the pods are gone already")
+        raise Refused(Phase.CANCELLED, MigrationReason.NOTHING_TO_MOVE, "the pods are gone already")
     pods: list[MovingPod] = []
     unlearned: list[PodRef] = []
     for uid, name in uids.items():
         if uid in taken:
-            raise Refused(Phase.FAILED, "AlreadyMoved", f"pod {name} is moved by Migration {taken[uid]} already")
+            raise Refused(
+                Phase.FAILED, MigrationReason.ALREADY_MOVED, f"pod {name} is moved by Migration {taken[uid]} already"
+            )
         pod = find_moving_pod(view, uid)
         if pod is None or not pod.member.cls.amounts:
             if uid not in learned:
                 unlearned.append(PodRef(namespace, name, uid))
                 continue
-            raise Refused(Phase.FAILED, "NotOurs", f"pod {name} is not one that this scheduler placed")
+            raise Refused(Phase.FAILED, MigrationReason.NOT_OURS, f"pod {name} is not one that this scheduler placed")
         _check(pod, migration)
         pods.append(pod)
     if unlearned:
@@ -70,7 +75,11 @@ def read_pods(
     if len({pod.workload.id for pod in pods if pod.workload.gang}) > 1 or (
         any(pod.workload.gang for pod in pods) and not all(pod.workload.gang for pod in pods)
     ):
-        raise Refused(Phase.FAILED, "SeveralGangs", "spec.pods names pods of several gangs; make a Migration for each")
+        raise Refused(
+            Phase.FAILED,
+            MigrationReason.SEVERAL_GANGS,
+            "spec.pods names pods of several gangs; make a Migration for each",
+        )
     return pods
 
 
@@ -84,7 +93,7 @@ def _rest_of_gang(view: SchedulerView, pods: Sequence[MovingPod], learned: Colle
         raise PodsNotRead(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
     if bare := next((pod for pod in remaining if not pod.member.controlled or not pod.member.cls.amounts), None):
         text = f"the whole gang would restart, but no controller would recreate pod {bare.member.name}: it stays"
-        raise Refused(Phase.FAILED, "BarePod", text)
+        raise Refused(Phase.FAILED, MigrationReason.BARE_POD, text)
     return remaining
 
 
@@ -122,19 +131,23 @@ def check_comes_back(pod: MovingPod) -> None:
     """
     name, occupant = pod.member.name, pod.entry.occupant
     if not pod.member.controlled:
-        raise Refused(Phase.FAILED, "BarePod", f"pod {name} has no controller to recreate it, so it is not moved")
+        raise Refused(
+            Phase.FAILED, MigrationReason.BARE_POD, f"pod {name} has no controller to recreate it, so it is not moved"
+        )
     if occupant is not None and occupant.fixed:
-        raise Refused(Phase.FAILED, "Fixed", f"pod {name} belongs to its node: it stays")
+        raise Refused(Phase.FAILED, MigrationReason.FIXED, f"pod {name} belongs to its node: it stays")
 
 
 def _check(pod: MovingPod, migration: Migration) -> None:
     name = pod.member.name
     check_comes_back(pod)
     if pod.member.withdrawn:
-        raise Refused(Phase.CANCELLED, "OwnerDeleted", f"{pod.member.withdrawn}: pod {name} is about to be deleted")
+        raise Refused(
+            Phase.CANCELLED, MigrationReason.OWNER_DELETED, f"{pod.member.withdrawn}: pod {name} is about to be deleted"
+        )
     if not pod.workload.request.movable and not migration.cause.dead:
         text = f'pod {name} says topology.scheduler/movable: "false"; only a dead node is a reason to move it'
-        raise Refused(Phase.FAILED, "NotMovable", text)
+        raise Refused(Phase.FAILED, MigrationReason.NOT_MOVABLE, text)
 
 
 def _uids(view: SchedulerView, migration: Migration) -> dict[str, str]:
@@ -153,14 +166,14 @@ def _uids(view: SchedulerView, migration: Migration) -> dict[str, str]:
             occupant = entry.occupant if entry is not None else None
             if occupant is not None and occupant.namespace != namespace:
                 text = f"pod {pod.name} with uid {pod.uid} is in another namespace than the Migration"
-                raise Refused(Phase.FAILED, "UnknownPod", text)
+                raise Refused(Phase.FAILED, MigrationReason.UNKNOWN_POD, text)
             if occupant is not None:
                 uids[pod.uid] = occupant.name  # the spec may name another pod, of any size
         elif pod.name in by_name:
             uids[by_name[pod.name]] = pod.name
         else:
             text = f"no bound pod of namespace {namespace} is called {quoted(pod.name)}"
-            raise Refused(Phase.FAILED, "UnknownPod", text)
+            raise Refused(Phase.FAILED, MigrationReason.UNKNOWN_POD, text)
     return uids
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import MigrationContext
@@ -227,14 +228,16 @@ def plan_return_of_nodes(context: MigrationContext, tracked: Tracked, now: float
     candidates = find_moving_pods(context.view, (pod.uid for pod in present))
     moving_pods = [pod for pod in candidates if pod.workload.namespace == migration.metadata.namespace]
     if not moving_pods:
-        context.end(tracked, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
+        context.end(tracked, Phase.CANCELLED, MigrationReason.NOTHING_TO_MOVE, "the pods are gone already", now)
         return
     try:
         _check_borrowed(context, migration, moving_pods)
     except Refused as error:
         context.end(tracked, error.phase, error.reason, str(error), now)
         return
-    reserved = ConditionUpdate("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
+    reserved = ConditionUpdate(
+        ConditionType.RESERVED, status=False, reason=MigrationReason.LENT, message=why_no_seats(GIVE_WAY)
+    )
     moves, cause = moves_of(context.view, moving_pods), migration.spec.cause
     context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
@@ -253,7 +256,7 @@ def _check_borrowed(context: MigrationContext, migration: Migration, moving_pods
         priority = pod.workload.priority
         if not context.view.held.may_borrow(priority) or (moves and priority >= lowest):
             text = f"pod {pod.member.name} stays: no spare node was lent to it, by its priority {priority}"
-            raise Refused(Phase.FAILED, "NotLent", text)
+            raise Refused(Phase.FAILED, MigrationReason.NOT_LENT, text)
 
 
 def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) -> bool:
@@ -264,7 +267,7 @@ def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) ->
     if {move.to for move in beneficiary.status.moves} & {move.from_ for move in tracked.migration.status.moves}:
         return True
     text = f"{beneficiary_name(context, tracked.migration)} has found room elsewhere"
-    context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+    context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, text, now)
     return False
 
 

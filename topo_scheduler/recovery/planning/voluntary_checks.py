@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import one_for
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import OWNER_NOT_CONFIRMED, Beneficiary, Tracked
+from topo_scheduler.recovery.model.migration_state import Beneficiary, Tracked
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.planning.voluntary_moves import block_after, fewer_leaves, free_nodes, largest_block
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME
@@ -133,7 +134,7 @@ def beneficiary_name(context: MigrationContext, migration: Migration) -> str:
     return one_for(migration.spec.makes_room_for, reader, "Migration")
 
 
-def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
+def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) -> tuple[MigrationReason, str] | None:
     """Return reason and text of why a Migration that does not heal should evict no further pod; None if it should.
 
     Pods on a node that has failed meanwhile go in any case, as the failure makes the move useful. They need seats, and
@@ -141,20 +142,23 @@ def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) 
     """
     migration = tracked.migration
     if over := beneficiary_over(context, migration):
-        return "NotNeeded", over
+        return MigrationReason.NOT_NEEDED, over
     if node := _unconfirmed_on_dead_node(context, tracked, now):
-        return "NotNeeded", superseded_text(node)
+        return MigrationReason.NOT_NEEDED, superseded_text(node)
     if not migration.cause.by_choice:
         return not_awaited(context, migration, now)
     if context.since(tracked, Phase.RESERVING, now) > context.spec.reservation_timeout:
-        return "Expired", "the reservation has ended"
+        return MigrationReason.EXPIRED, "the reservation has ended"
     if (lost := context.lost_target(migration.status.moves, now)) is not None:
-        return "SeatLost", f"node {lost} can't be used now"
+        return MigrationReason.SEAT_LOST, f"node {lost} can't be used now"
     if any(context.detection.has_problem(move.from_) for move in migration.status.moves):
         return None
     beneficiary = context.tracked.get(migration.spec.makes_room_for)
     if beneficiary is not None and beneficiary.migration.phase is not Phase.RESERVING:
-        return "NotNeeded", f"{beneficiary_name(context, migration)}, for which it makes room, has its room"
+        return (
+            MigrationReason.NOT_NEEDED,
+            f"{beneficiary_name(context, migration)}, for which it makes room, has its room",
+        )
     return None
 
 
@@ -168,12 +172,13 @@ def _unconfirmed_on_dead_node(context: MigrationContext, tracked: Tracked, now: 
     unconfirmed = (
         move.from_
         for move in tracked.migration.status.moves
-        if (eviction := tracked.evictions.get(move.uid)) is not None and eviction.reason == OWNER_NOT_CONFIRMED
+        if (eviction := tracked.evictions.get(move.uid)) is not None
+        and eviction.reason == MigrationReason.OWNER_NOT_CONFIRMED
     )
     return next((node for node in unconfirmed if context.detection.dead_for_debounce(node, now)), "")
 
 
-def not_awaited(context: MigrationContext, migration: Migration, now: float) -> tuple[str, str] | None:
+def not_awaited(context: MigrationContext, migration: Migration, now: float) -> tuple[MigrationReason, str] | None:
     """Return why pods need not leave any more: they stayed, and the other Migration has found other room; or None."""
     beneficiary = context.tracked.get(migration.spec.makes_room_for)
     if beneficiary is None or not beneficiary.migration.running:
@@ -181,4 +186,7 @@ def not_awaited(context: MigrationContext, migration: Migration, now: float) -> 
     stayed = any(beneficiary.stays(uid, now) for uid in context.named_uids(migration))
     if not stayed or any(context.detection.has_problem(move.from_) for move in migration.status.moves):
         return None
-    return "NotNeeded", f"{beneficiary_name(context, migration)}, for which it makes room, has found room elsewhere"
+    return (
+        MigrationReason.NOT_NEEDED,
+        f"{beneficiary_name(context, migration)}, for which it makes room, has found room elsewhere",
+    )

@@ -1,0 +1,73 @@
+"""Types and reasons of the conditions of Migrations, and reasons of their events: constants, which scripts compare."""
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """``type`` of the conditions of a Migration."""
+
+    RESERVED = "Reserved"
+    EVICTED = "Evicted"
+    PLACED = "Placed"
+
+
+class MigrationReason(StrEnum):
+    """``reason`` of the conditions of a Migration, and of the events on it."""
+
+    PLANNED = "Planned"
+    SEARCHING = "Searching"
+    NO_ROOM = "NoRoom"
+    LIMITED = "Limited"
+    IN_VAIN = "InVain"
+    MOST_NODES_NOT_READY = "MostNodesNotReady"
+    DRY_RUN = "DryRun"
+    RECOVERY_DISABLED = "RecoveryDisabled"
+    """Recovery is off. The status then has the same message as the condition."""
+    POD_NOT_READ = "PodNotRead"
+    """A pod of the Migration can't be read."""
+    NODES_RESERVED = "NodesReserved"
+    SEAT_LOST = "SeatLost"
+    EXPIRED = "Expired"
+    SHRINKS = "Shrinks"
+    LENT = "Lent"
+
+    GONE = "Gone"
+    TERMINATING = "Terminating"
+    KUBELET_DEAD = "KubeletDead"
+    DISRUPTION_BUDGET = "DisruptionBudget"
+    FORBIDDEN = "Forbidden"
+    EVICTION_FAILED = "EvictionFailed"
+    OWNER_NOT_CONFIRMED = "OwnerNotConfirmed"
+    """An eviction was withdrawn: its Migration is over, or no answer says whether the owners of its pods exist."""
+
+    BOUND = "Bound"
+    NO_REPLACEMENT = "NoReplacement"
+    MISPLACED = "Misplaced"
+    """Replacements run on nodes that their Migration leaves or avoids."""
+    OWNER_DELETED = "OwnerDeleted"
+    HEALED = "Healed"
+    NOTHING_TO_MOVE = "NothingToMove"
+    """The pods of the Migration are gone."""
+    NO_USE = "NoUse"
+    NOT_NEEDED = "NotNeeded"
+    NOT_TAKEN = "NotTaken"
+    OFF = "Off"
+    NOT_MOVABLE = "NotMovable"
+    ALREADY_MOVED = "AlreadyMoved"
+    NO_PODS = "NoPods"
+    UNKNOWN_POD = "UnknownPod"
+    UNKNOWN_NODE = "UnknownNode"
+    BARE_POD = "BarePod"
+    FIXED = "Fixed"
+    NOT_OURS = "NotOurs"
+    SEVERAL_GANGS = "SeveralGangs"
+    CIRCULAR = "Circular"
+    NOT_LENT = "NotLent"
+    MALFORMED = "Malformed"
+    BEYOND_CAPS = "BeyondCaps"
+    TOO_MANY_MIGRATIONS = "TooManyMigrations"
+
+    MIGRATION_DONE = "MigrationDone"
+    MIGRATION_FAILED = "MigrationFailed"
+    MIGRATION_CANCELLED = "MigrationCancelled"
+    STATUS_NOT_WRITTEN = "StatusNotWritten"
