@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from topo_scheduler.simulation.apiserver import Delay, Refuse
+from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 
 from . import objects
 from .api import Json
@@ -163,6 +163,68 @@ async def test_a_partially_bound_gang_whose_other_pods_are_gone_gives_its_gpus_b
 
 async def _none(cluster: Cluster, name: str) -> bool:
     return len(await cluster.pods_of(name)) == 4 and await none_bound(cluster, name)
+
+
+def budget(pods: int, labels: Json) -> Json:
+    """Return a PodDisruptionBudget that allows to evict none of so many pods with these labels."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guard", "namespace": "default"},
+        "spec": {"minAvailable": pods, "selector": {"matchLabels": labels}},
+    }
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("guarded", [1, 3])
+async def test_the_rollback_of_a_partially_bound_gang_keeps_to_a_disruption_budget(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica, guarded: int
+) -> None:
+    """What the budget keeps stays bound, and the gang gets no further member; each later rollback tries again."""
+    replica = await start_replica(configured(bind_timeout=5.0))
+    replica.may_be_refused = True
+    await cluster.add_fabric({"s1": [4]})
+    attempts: list[str] = []
+    trouble.faults.add(Delay(0.0), verb="create", resource="pods/eviction", where=lambda info: _noted(attempts, info))
+    trouble.faults.add(
+        Refuse(403, message="not this one"),
+        verb="create",
+        resource="pods/binding",
+        where=lambda info: info.name.startswith("team-2-"),
+    )
+    whole, member = {"batch.kubernetes.io/job-name": "team"}, {"batch.kubernetes.io/job-completion-index": "0"}
+    await cluster.apply(budget(guarded, whole if guarded == 3 else member), lasting("team", 4))
+    await cluster.wait_until(lambda: _only(cluster, "team", 3), 15, "three of four bound")
+    kept = [pod for pod in await cluster.pods_of("team") if pod["spec"].get("nodeName")]
+    kept = [pod for pod in kept if guarded == 3 or pod["metadata"]["name"].startswith("team-0-")]
+    names = {pod["metadata"]["name"] for pod in kept}
+    assert len(kept) == guarded
+
+    async def stay() -> bool:
+        bound = [pod for pod in await cluster.pods_of("team") if pod["spec"].get("nodeName")]
+        return _identities(bound) == _identities(kept)
+
+    await cluster.wait_until(stay, 20, "only what the budget keeps is bound")
+    for pod in kept:
+        await cluster.wait_note(pod, "violate the pod's disruption budget", reason="GangRolledBack")
+    (missing,) = [pod for pod in await cluster.pods_of("team") if pod["metadata"]["name"].startswith("team-2-")]
+    await cluster.wait_note(missing, "is tried again in", reason="FailedScheduling")
+    before = len(attempts)
+    await cluster.wait_for(lambda: set(attempts[before:]) >= names, 30, "the next rollback tries again")
+    await cluster.holds_for(3.0, stay, "they stay, and the gang gets no further member")
+    for pod in kept:
+        assert not (await cluster.fresh(pod))["metadata"].get("deletionTimestamp")
+    await cluster.api.delete("poddisruptionbudgets", "guard")
+    await cluster.wait_until(lambda: _none(cluster, "team"), 50, "what is bound of it evicted")
+
+
+def _noted(names: list[str], info: RequestInfo) -> bool:
+    names.append(info.name)
+    return False
+
+
+def _identities(pods: list[Json]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
 
 
 @pytest.mark.only("embedded")

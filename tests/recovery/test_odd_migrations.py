@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 from tests.kube.odd_objects import Generator, Json, written
-from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Cause, Migration, Move, Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
 from topo_scheduler.kube.connection.odd_json import readable
@@ -14,13 +13,12 @@ from topo_scheduler.kube.writing.migrations import Unreadable, read_migration
 from topo_scheduler.recovery.controller.disabled import malformed, without_recovery
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
-    EvictPod,
     PhaseDuration,
-    RecoveryInstruction,
     Warn,
 )
 from topo_scheduler.recovery.model.seating import vacant
 
+from .tenants import Tenants
 from .world import World, copy_of
 
 NAMESPACE: Final = "hostile"
@@ -55,28 +53,6 @@ def odd_migration(generator: Generator, number: int, uids: list[str]) -> dict[st
         "creationTimestamp": generator.pick("2023-11-14T22:13:20Z", "9999-12-31T23:59:59Z", None),
     }
     return item
-
-
-class Tenants(World):
-    """Evictions name a pod, and the API server compares its uid: that of another namespace's pod is of no use."""
-
-    def carry_out(self, instruction: RecoveryInstruction) -> None:
-        """Do what recovery wants done."""
-        if isinstance(instruction, EvictPod):
-            pod = self.pods.get(instruction.pod.uid)
-            if pod is not None and (pod.metadata.namespace, pod.metadata.name) != (
-                instruction.pod.namespace,
-                instruction.pod.name,
-            ):
-                self.recovery.migrations.evicted(
-                    instruction.migration,
-                    instruction.pod.uid,
-                    reason=MigrationReason.EVICTION_FAILED,
-                    message="not found",
-                    now=self.now,
-                )
-                return
-        super().carry_out(instruction)
 
 
 class Play:
