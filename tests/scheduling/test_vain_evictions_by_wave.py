@@ -1,6 +1,7 @@
 """A gang that grows has pods evicted again while its first pods are on their way: each such wave counts alone."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -128,7 +129,7 @@ def room(pods: int) -> FreedRoom:
     return FreedRoom("ns", {"node": {column: amount * pods for column, amount in AMOUNTS}}, {}, {})
 
 
-def place(records: VainEvictions, size: int, pods: dict[str, Amounts], now: float, *, evicted: bool) -> None:
+def place(records: VainEvictions, size: int, pods: Mapping[str, Amounts], now: float, *, evicted: bool) -> None:
     if evicted:
         records.placed("id", room(size).total, room(size), pods, now)
     records.placed_again("id", pods)
