@@ -84,6 +84,19 @@ async def test_the_newest_message_is_written_and_the_same_is_not_written_again()
 
 
 @virtual_time
+async def test_invisible_characters_in_a_message_are_escaped() -> None:
+    async with world() as w:
+        pod, writes = w.create_pod("pod"), writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "group a\n\x1b[2J\u202e is waiting")
+            assert await writes.flush(5)
+            writes.set_unschedulable(w.pod("pod"), "group a\n\x1b[2J\u202e is waiting")
+            assert await writes.flush(5)
+        assert says(w) == r"group a\n\x1b[2J\u202e is waiting"
+        assert writes.written == 1, "the escaped text is the one that was written"
+
+
+@virtual_time
 async def test_what_the_pod_said_before_we_started_is_not_written_again() -> None:
     async with world() as w:
         pod = w.create_pod("pod")

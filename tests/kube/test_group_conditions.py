@@ -77,6 +77,19 @@ async def test_what_it_says_is_not_written_again_and_placed_is_not_taken_back() 
 
 
 @virtual_time
+async def test_invisible_characters_in_a_message_are_escaped() -> None:
+    async with world() as w:
+        mark, writes = group(w), writer(w)
+        async with running(writes.run()):
+            writes.set(again(mark, "node a\n\x1b[2J\u202e has no room"))
+            assert await writes.flush(5)
+            writes.set(again(mark, "node a\n\x1b[2J\u202e has no room"))
+            assert await writes.flush(5)
+        assert condition(w)["message"] == r"node a\n\x1b[2J\u202e has no room"
+        assert writes.written == 1, "the escaped text is the one that was written"
+
+
+@virtual_time
 async def test_others_conditions_stay() -> None:
     async with world() as w:
         mark, writes = group(w), writer(w)

@@ -189,6 +189,27 @@ def test_placed_pods_are_told_leaves_score_and_rank() -> None:
         assert f"rank {pod.metadata.annotations['topology.scheduler/rank']} of gang g" in message
 
 
+@pytest.mark.parametrize(
+    ("leaves", "annotations", "text"),
+    [
+        ({"s1/l1": 2, "s1/l2": 3}, {}, "chosen from 5 nodes"),
+        ({"s1/l1": 1}, {}, "chosen from 1 node"),
+        ({"s1/l1": 2, "s1/l2": 3}, {"placement-strategy": "consolidated"}, "chosen from 2 leaves"),
+        ({"s1/l1": 2}, {"placement-strategy": "consolidated"}, "chosen from 1 leaf"),
+    ],
+)
+def test_the_score_of_a_single_pod_is_no_share_of_its_candidates(
+    leaves: dict[str, int], annotations: dict[str, str], text: str
+) -> None:
+    d = Driver(fabric(leaves))
+    pod = make_pod("p", gpus=1, annotations=annotations)
+    d.run(pod)
+    (message,) = d.told(pod, Reason.SCHEDULED)
+    (decision,) = d.decisions()
+    assert decision.score is not None
+    assert f"(s1/l1, score {decision.score.total / 1000:.3f}, {text}" in message
+
+
 LABELLED = [make_node("labelled", "s1/l1")]
 
 
