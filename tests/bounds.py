@@ -41,8 +41,11 @@ def bounds(root: str) -> dict[str, str]:
     return rows
 
 
-def most(bound: str, pods: int, nodes: int, objects: int = 0, slack: int = SLACK_ENTRIES) -> int:
-    """Return how many entries a container may have. ``objects`` other than pods and nodes that there are."""
+def most(bound: str, pods: int, nodes: int, objects: int = 0, slack: int = SLACK_ENTRIES, *, devices: int = 0) -> int:
+    """Return how many entries a container may have.
+
+    ``objects`` other than pods, nodes and ``devices`` that there are. ``devices``: claims, and slices with theirs.
+    """
     number = re.match(r"([\d,]+) entries", bound)
     if number:
         return int(number[1].replace(",", ""))
@@ -57,7 +60,7 @@ def most(bound: str, pods: int, nodes: int, objects: int = 0, slack: int = SLACK
         case "configuration":
             return 4 * SLACK_ENTRIES
     assert word in (*WORDS, *FEW), f"{bound}: a bound of no kind that is known"
-    return 2 * objects + slack
+    return 2 * (objects + (devices if word.startswith("objects of devices") else 0)) + slack
 
 
 def container(path: str, root: str) -> str:
@@ -74,6 +77,8 @@ def check_containers(
     others: Collection[str] = (),
     sections: Mapping[str, str] | None = None,
     slack: int = SLACK_ENTRIES,
+    *,
+    devices: int = 0,
 ) -> None:
     """Fail where a container below an object has no row, or more entries than its row allows.
 
@@ -86,6 +91,7 @@ def check_containers(
         others: beginnings of paths that are not looked at, as other objects own them.
         sections: beginnings of paths whose objects the page calls otherwise, with their names there.
         slack: entries in addition to those of pods and of other objects.
+        devices: how many claims, slices and devices in slices there are.
     """
     sections = sections or {}
     assert not (stale := _stale(root_object, root)), f"{PAGE.name} has rows for containers that do not exist: {stale}"
@@ -100,7 +106,7 @@ def check_containers(
             name = sections[inner] + name.removeprefix(inner)
         assert name in named, f"{name} has no row in {PAGE.name}: what bounds it?"
         nested = "[" in path or "<" in path
-        allowed = most(named[name], pods, nodes, objects, slack) * (NESTED_ENTRIES if nested else 1)
+        allowed = most(named[name], pods, nodes, objects, slack, devices=devices) * (NESTED_ENTRIES if nested else 1)
         assert entries <= allowed, f"{path} has {entries} entries, by {PAGE.name} at most {allowed} ({named[name]})"
 
 

@@ -17,6 +17,7 @@ from topo_scheduler.api.annotations import GPU_LOCALITY
 from topo_scheduler.api.devices import CELSelector, DeviceClass, ResourceSlice, SelectorSource
 from topo_scheduler.api.objects import Pod, PodClaimStatus, PodResourceClaim
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.devices import node_devices
 from topo_scheduler.scheduling.devices.gpu_tables import shape_of
 
 NVLINK = {"gpu-locality": "nvlink"}
@@ -79,6 +80,23 @@ def test_a_claim_gets_the_gpus_that_are_linked(annotations: dict[str, str], spec
     pod = d.pod("p", spec, annotations=annotations)
     assert d.run(pod) == {"p": "n"}
     assert numbers_of(d, pod) == {5, 6}
+
+
+@pytest.mark.unrecorded
+def test_the_fits_of_close_gpus_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPUs in use differ each time."""
+    monkeypatch.setattr(node_devices, "MAX_KNOWN_FITS", 2)
+    d = cluster("n")
+    devices, entries = d.engine.world.around.devices, []
+    assert devices is not None
+    for gpu in range(6):
+        running(d, f"other-{gpu}", (gpu,))
+        pod = d.pod(f"p-{gpu}", asking(2), annotations=NVLINK)
+        d.run(pod)
+        d.delete(pod)
+        d.drop_claim(f"p-{gpu}-claim")
+        entries.append(max(len(fits.close_known) for fits in devices._fits.values()))
+    assert max(entries) == 2
 
 
 def test_several_claims_of_a_pod_get_linked_gpus_together() -> None:

@@ -35,6 +35,10 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision, Verdict
 
 SCHEMA: Final = 1
+MAX_SHARED_ORIGINS: Final = 10_000
+"""Maximum number of chains of owners that pods share in memory."""
+MAX_LOGGED_REASONS: Final = 100_000
+"""Maximum number of workloads whose last logged reason is remembered."""
 
 AuditKind = Literal[
     "began",
@@ -180,7 +184,7 @@ class Audit:
         elif controller is not None:  # its owners are not known yet
             owners = [AuditObject(controller.kind, namespace, controller.name, controller.uid)]
         key = (*(owner.uid or owner.name for owner in owners), pod.spec.service_account_name)
-        if len(self._shared) > 10_000:
+        if len(self._shared) > MAX_SHARED_ORIGINS:
             self._shared.clear()
         by = self._shared.setdefault(key, PodOrigin(owners, pod.spec.service_account_name))
         self._origins[pod.metadata.uid] = by
@@ -267,7 +271,7 @@ class Audit:
         elif self._logged_reasons.get(decision.workload) == decision.message:
             return
         else:
-            if len(self._logged_reasons) > 100_000:
+            if len(self._logged_reasons) > MAX_LOGGED_REASONS:
                 self._logged_reasons.clear()
             self._logged_reasons[decision.workload] = decision.message
         self._write(

@@ -61,6 +61,10 @@ KeptRoom = tuple[Hashable, ...]
 It is part of the key of cached failures, because they depend on that room.
 """
 NOTHING_KEPT: Final[KeptRoom] = (None, None)
+MAX_CACHED_DEMANDS: Final = 4096
+"""Maximum number of cached demands, and of cached failures."""
+MAX_CACHED_DOMAINS: Final = 1024
+"""Maximum number of cached preferred domains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class Attempts:
                     except (ClaimError, DeviceChoiceError) as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
-            if len(self._failures) > 4096:
+            if len(self._failures) > MAX_CACHED_DEMANDS:
                 self._failures.clear()
             self._failures[kept, demand] = known
         self.refused = demand, known
@@ -239,7 +243,7 @@ class Attempts:
         key = (layout.generation, layout.woven, name)
         domain = self._domains.get(key)
         if domain is None:
-            if len(self._domains) > 1024:
+            if len(self._domains) > MAX_CACHED_DOMAINS:
                 self._domains.clear()
             domain = self._domains[key] = _find_domain(name, layout)
         return domain
@@ -350,7 +354,7 @@ class Attempts:
     def _demand(self, request: object) -> AttemptKey:
         demand = self._asked.get(request)
         if demand is None:
-            if len(self._asked) > 4096:
+            if len(self._asked) > MAX_CACHED_DEMANDS:
                 self._asked.clear()
             demand = self._asked[request] = AttemptKey()
         return demand

@@ -27,6 +27,8 @@ from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, MAX_OFFERED_NAM
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
 """Bandwidth or model of a node without such a label."""
+MAX_ALLOCATABLE_ROWS = 1024
+"""Maximum number of remembered allocatable resources: most nodes have the same as others."""
 AWAY = frozenset(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
 """Keys of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
@@ -563,6 +565,6 @@ class NodeTable:
         for column, amount in amounts.items():
             allocatable[column] = amount
         if len(quantities) == len(key):
-            if len(self._allocatable_rows) > 1024:
+            if len(self._allocatable_rows) > MAX_ALLOCATABLE_ROWS:
                 self._allocatable_rows.clear()
             self._allocatable_rows[key] = allocatable.copy()

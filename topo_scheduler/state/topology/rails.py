@@ -7,8 +7,12 @@ The unit replaces the leaf in the order of the fabric. It is named by its switch
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from typing import Final
 
 from topo_scheduler.state.topology.natural_sort import natural_key
+
+MAX_UNITS: Final = 65_536
+"""Maximum number of remembered sets of leaf switches."""
 
 
 class RailReader:
@@ -28,7 +32,7 @@ class RailReader:
             return None
         name = self._names.get(leaves)
         if name is None:
-            if len(self._names) > 65_536:
+            if len(self._names) > MAX_UNITS:
                 self._names.clear()
                 self._leaves.clear()
             name = self._names[leaves] = unit_name(leaves)

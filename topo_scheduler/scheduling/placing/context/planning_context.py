@@ -1,6 +1,7 @@
 """The context of planning: nodes as pod classes see them, the policy, and caches derived from both; and its tasks."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -21,6 +22,9 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.statistics.placement_outcomes import NEUTRAL_SCORE, History
 from topo_scheduler.state.topology.fabric import Layout
+
+MAX_CACHED_RULES: Final = 4096
+"""Maximum number of cached size rules."""
 
 
 class PlanningContext:
@@ -81,7 +85,7 @@ class PlanningContext:
             self._rules_version = version
         result = self._rules.get((layout.woven, key))
         if result is None:
-            if len(self._rules) > 4096:
+            if len(self._rules) > MAX_CACHED_RULES:
                 self._rules.clear()
             result = self._rules[layout.woven, key] = compute()
         return result
