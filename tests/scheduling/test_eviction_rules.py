@@ -309,9 +309,7 @@ def kinds_of_hardware() -> Feed:
 
 def pools() -> Feed:
     d = DeviceDriver([])
-    found = d.engine.world.around.devices
-    assert found is not None
-    devices = found
+    devices = cast("NodeDevices", d.engine.world.around.devices)
 
     def add(number: int) -> Sized:
         d.nodes(make_node(f"n{number}", "s/l"))
