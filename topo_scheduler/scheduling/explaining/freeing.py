@@ -184,18 +184,20 @@ class Board:
         """Yield the rows to use in a region.
 
         If the rule allows fewer leaves than the region has, yield two choices: the leaves with most room, then those
-        with the fewest pods to end.
+        with the fewest pods to end. The leaves where the gang runs are in both.
         """
-        count = len(region.offsets) - 1
+        count = region.leaves
         leaves = [region.rows[region.offsets[leaf] : region.offsets[leaf + 1]] for leaf in range(count)]
         if region.max_leaves >= count:
             yield region.rows.tolist()
             return
         room = [int(current[rows].sum()) for rows in leaves]
         held = [sum(len(self.on(row)) for row in rows.tolist()) for rows in leaves]
-        roomy = sorted(range(count), key=lambda leaf: (-room[leaf], held[leaf], leaf))[: region.max_leaves]
-        quiet = sorted(range(count), key=lambda leaf: (held[leaf] - room[leaf], leaf))[: region.max_leaves]
-        for chosen in dict.fromkeys((tuple(sorted(roomy)), tuple(sorted(quiet)))):
+        home = np.flatnonzero(region.home).tolist()
+        others = [leaf for leaf in range(count) if leaf not in home]
+        roomy = sorted(others, key=lambda leaf: (-room[leaf], held[leaf], leaf))[: region.further_leaves]
+        quiet = sorted(others, key=lambda leaf: (held[leaf] - room[leaf], leaf))[: region.further_leaves]
+        for chosen in dict.fromkeys((tuple(sorted([*home, *roomy])), tuple(sorted([*home, *quiet])))):
             yield [row for leaf in chosen for row in leaves[leaf].tolist()]
 
     def _greedy_on_rows(

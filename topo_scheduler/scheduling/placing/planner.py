@@ -26,7 +26,6 @@ from topo_scheduler.scheduling.placing.model.second_tree import network_leaves_o
 from topo_scheduler.scheduling.placing.model.segments import in_one_piece, segment_error
 from topo_scheduler.scheduling.placing.model.size_rule import (
     are_unlabelled,
-    make_rule,
     only_unlabelled,
     too_large,
     too_large_within,
@@ -127,13 +126,10 @@ class Planner(PlanningContext):
                 return plan_uneven_segment_repair(task)
             return plan_mixed(task)
         views = self.views_for(query)
-        rule, capacity = self.rule(views, query, layout)
         if query.running:
-            # Running members may be on nodes that no longer qualify (cordoned, not ready), or have other requests. If
-            # there is no size rule for such reasons, the planner only searches for nodes near them.
-            max_leaves = min(len(layout.paths), query.bounds.leaves or len(layout.paths))
-            anywhere = make_rule(layout, query.bounds.depth, max(1, max_leaves), 1)
-            return (plan_segment_repair if query.in_segments else plan_repair)(task, rule or anywhere, views)
+            rule_beside = self.rule_beside_running(views, query, layout)
+            return (plan_segment_repair if query.in_segments else plan_repair)(task, rule_beside, views)
+        rule, capacity = self.rule(views, query, layout)
         if rule is None:
             if query.within and capacity:
                 return PlacementFailure(too_large_within(query, layout))

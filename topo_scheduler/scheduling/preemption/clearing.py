@@ -59,7 +59,8 @@ class Clearing:
         self._pods = candidates
         self._limits = planner.limits_for(ask)
         self._gpus = view.cls.gpus
-        rule, _ = planner.rule([view], ask, layout)
+        views = planner.views_for(ask)
+        rule = planner.rule_beside_running(views, ask, layout) if ask.running else planner.rule(views, ask, layout)[0]
         self._regions = [] if rule is None else regions_for(ask, layout, rule)
         self._wanted = view.amounts
         self._one = ask.members == 1
@@ -106,8 +107,7 @@ class Clearing:
     # ------------------------------------------------------------ one pod
 
     def _on_single_nodes(self) -> Iterator[Sequence[int]]:
-        inside = np.unique(np.concatenate([region.rows for region in self._regions] or [np.empty(0, np.int64)]))
-        rows = inside[(self._fit_most[inside] > 0) & (self._fit_now[inside] == 0)].astype(np.int64)
+        rows = self._rows_to_clear()
         taken, at, cost = self._cheapest(rows, np.ones(len(rows), np.int64), self._allowed, self._pods.slack)
         usable = np.flatnonzero(cost[:, 0] >= 0)
         order = usable[np.lexsort(cost[usable].T[::-1])]
@@ -117,6 +117,13 @@ class Clearing:
             order = order[: max(MAX_NODES, alike)]
         for number in order.tolist():
             yield self._chosen(int(rows[number]), taken, int(at[number]))
+
+    def _rows_to_clear(self) -> Int64:
+        """Return the rows that have no room for one member, and may have room without candidates."""
+        inside = [region.open_rows(self._limits, self._gpus) for region in self._regions]
+        rows: Int64 = np.unique(np.concatenate(inside or [np.empty(0, np.int64)])).astype(np.int64)
+        to_clear: Int64 = rows[(self._fit_most[rows] > 0) & (self._fit_now[rows] == 0)]
+        return to_clear
 
     def _cheapest(self, rows: Int64, members: Int64, allowed: Bool, slack: Int64) -> tuple[Bool, Int64, Int64]:
         """Return the cheapest victims for a number of members on each row, as the kernel writes them."""

@@ -96,8 +96,7 @@ class DeviceClearing(Clearing):
     # ------------------------------------------------------------ one pod
 
     def _on_single_nodes(self) -> Iterator[Sequence[int]]:
-        inside = np.unique(np.concatenate([region.rows for region in self._regions] or [np.empty(0, np.int64)]))
-        rows: list[int] = inside[(self._fit_most[inside] > 0) & (self._fit_now[inside] == 0)].tolist()
+        rows: list[int] = self._rows_to_clear().tolist()
         options = 0
         for victims in self._best_first(rows):
             options += 1

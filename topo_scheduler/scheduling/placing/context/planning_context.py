@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.placing.model.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
 from topo_scheduler.scheduling.placing.model.placement_query import NO_LIMITS, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.policy import Policy
-from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, size_rule
+from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule, size_rule
 from topo_scheduler.scheduling.placing.small_pods.scores import NodeScores, TypicalPods
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, settled_links
 from topo_scheduler.state.decision import SizeRule
@@ -74,6 +74,16 @@ class PlanningContext:
                 lambda: size_rule_with_links(links, traffic, views, query, layout, limits),
             )
         return self.remembered(key, layout, lambda: size_rule(views, query, layout, limits))
+
+    def rule_beside_running(self, views: Sequence[ClassView], query: PlacementQuery, layout: Layout) -> SizeRule:
+        """Return the size rule of a gang that runs in part; if it has none, one that allows all leaves in its bounds.
+
+        Running members may be on nodes that no longer qualify (cordoned, not ready), or request less than the members
+        to place. If there is no size rule for such reasons, the planner only searches for nodes near them.
+        """
+        rule, _ = self.rule(views, query, layout)
+        max_leaves = min(len(layout.paths), query.bounds.leaves or len(layout.paths))
+        return rule or make_rule(layout, query.bounds.depth, max(1, max_leaves), 1)
 
     def remembered(
         self, key: object, layout: Layout, compute: Callable[[], tuple[SizeRule | None, int]]
