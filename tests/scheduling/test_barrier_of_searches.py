@@ -211,7 +211,7 @@ def test_a_namespace_whose_attempts_exceed_their_budget_gets_less(monkeypatch: p
     assert d.engine.barrier.budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
 
 
-def slowly(*_: Any) -> None:
+def slowly() -> None:
     """Charge less than any budget, while the clock reads 3 s later each time."""
     for _ in range(6):
         charge(CLOCK_EVERY_OPERATIONS)
