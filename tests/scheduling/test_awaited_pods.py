@@ -171,6 +171,19 @@ def test_charges_leave_nothing_behind_and_no_gpu_is_given_twice(
     assert all(pod.spec.node_name or pod_gpus(pod) > free for pod in wanted), "room is left, and no pod gets it"
 
 
+class Planned:
+    """One workload with a plan for all pods, for which some pods are evicted."""
+
+    def __init__(self, victims: list[str]) -> None:
+        self._victims = victims
+
+    def claimant(self, uid: str) -> str:
+        return "other"
+
+    def victims(self, workload: str) -> list[tuple[str, bool]]:
+        return [(uid, True) for uid in self._victims] if workload == "other" else []
+
+
 def pod_gpus(pod: Pod) -> int:
     return int(pod.spec.containers[0].resources.limits["nvidia.com/gpu"])
 
@@ -195,12 +208,12 @@ def test_a_workload_sees_as_much_room_as_was_planned_for_it_and_no_more(
     row, before = nodes.row_of[NODE], nodes.requested.copy()
     for uid, gpus in (("own", own), *((f"other-{number}", gpus) for number, gpus in enumerate(others))):
         nominations.put(Nomination(uid, NODE, 10, ((GPU, gpus),), None, "default", planned=True))
-    nominations.count_for({"own": None}, 10, "workload", None, lambda _: ("other", victims))
+    nominations.count_for({"own": None}, 10, "workload", None, Planned(victims))
     seen, charged = int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]), free - sum(others)
     assert seen == charged + min(max(0, own - charged), sum(others), leaving)
     nominations.count_for({"own": None}, 10, "workload")
     assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == charged
-    nominations.count_for({"own": None}, 10, "workload", None, lambda _: ("other", victims))
+    nominations.count_for({"own": None}, 10, "workload", None, Planned(victims))
     nominations.remove_charges()
     assert (nodes.requested == before).all()
 
@@ -214,6 +227,6 @@ def test_nominations_that_this_process_did_not_plan_are_charged_in_full() -> Non
     for planned in ("own", "other"):
         for uid in ("own", "other"):
             nominations.put(Nomination(uid, NODE, 10, ((GPU, 8),), None, "default", planned=uid == planned))
-        nominations.count_for({"own": None}, 10, "workload", None, lambda _: ("other", [victim]))
+        nominations.count_for({"own": None}, 10, "workload", None, Planned([victim]))
         assert int(nodes.allocatable[row, GPU] - nodes.requested[row, GPU]) == -4
         nominations.remove_charges()

@@ -417,7 +417,7 @@ class Engine:
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)
             ended = outcome is BindOutcome.GONE or bool(member.withdrawn)
-            self.preempting.undone(uid, now, of_users=ended)
+            self.preempting.undone(uid, workload, now, of_users=ended)
             self._not_bound[workload.id] = now + self.outcomes.backoff(workload, message)
 
     def _refused(self, member: Member, now: float) -> None:
@@ -736,8 +736,8 @@ class Engine:
             with guard(f"bind of pod {uid} that is given up", self._out, Activity.OUTCOME):
                 if why.endswith(OUTRANKED):
                     self.preempting.vain_evictions.undone(uid, TakenBy.OTHERS, now)
-                else:  # volumes or resource claims
-                    self.preempting.undone(uid, now, of_users=True)
+                elif (membership := self.workloads.of_pod(uid)) is not None:  # volumes or resource claims
+                    self.preempting.undone(uid, membership[0], now, of_users=True)
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
         self._queue_not_bound()
         for id_ in self.outcomes.admission_backoff.take_freed():

@@ -20,7 +20,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by, uses_half
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by, use_half
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
@@ -28,6 +28,7 @@ from topo_scheduler.scheduling.preemption.spared import SparedVictims
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
+from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
@@ -51,7 +52,8 @@ class PreemptionClaim:
     to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
     ``removed_before`` is how many pods Kubernetes had removed from their claims when this claim was made.
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
-    it; otherwise it only waits for pods that end anyway. ``room`` is what the victims leave, if pods are evicted.
+    it; otherwise it only waits for pods that end anyway. ``room`` is where its pods get room, if pods are evicted.
+    ``wanted`` are the amounts for which pods are evicted, by resource column, and ``emptied`` the nodes of these.
     ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
@@ -70,6 +72,8 @@ class PreemptionClaim:
     doubted: bool = False
     evicts: bool = False
     room: FreedRoom | None = None
+    wanted: Counter[int] = field(default_factory=Counter)
+    emptied: frozenset[str] = frozenset()
     profiles: dict[str, Profile | None] = field(default_factory=dict)
     lost_until: float = inf
     adopted: bool = False
@@ -213,12 +217,14 @@ class PreemptionClaims:
         memberships = (self._workloads.of_pod(pod) for pod in claim.nodes)
         return any(membership is not None and membership[1].stage is Stage.PENDING for membership in memberships)
 
-    def victims_of(self, uid: str) -> tuple[str, list[str]]:
-        """Return the workload with a claim for a nominated pod, and the pods that are evicted for it, by uid."""
-        claim = self._claims.get(self.nominated_for.get(uid, ""))
-        if claim is None:
-            return "", []
-        return claim.workload, [victim for victim in claim.victims if self._victim_of.get(victim) == claim.workload]
+    def claimant(self, uid: str) -> str:
+        """Return the workload with a claim for a nominated pod, by id; empty if there is none."""
+        return self.nominated_for.get(uid, "")
+
+    def victims(self, workload: str) -> list[tuple[str, bool]]:
+        """Return the pods by uid that are to end for a workload, and whether they are evicted for it."""
+        claim = self._claims.get(workload)
+        return [(uid, self._victim_of.get(uid) == workload) for uid in claim.victims] if claim is not None else []
 
     def preemptors(self, uid: str) -> list[str]:
         """Return the uids of the pods for which a victim is evicted."""
@@ -237,6 +243,10 @@ class PreemptionClaims:
             return claim is not None and claim.priority >= priority
 
         return [uid for uid in self.going if uid not in self._unanswered or needed(uid)]
+
+    def of_victim(self, uid: str) -> PreemptionClaim | None:
+        """Return the claim for which a pod was to be evicted."""
+        return self._claims.get(self._victim_of.get(uid, ""))
 
     def take_victim(self, uid: str) -> PreemptionClaim | None:
         """Return the claim for which a pod was to be evicted, and forget the pod as its victim."""
@@ -341,7 +351,7 @@ class PreemptionClaims:
         takes: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for member, node in seated:
             takes[node].update(dict(member.cls.amounts))
-        out, displaced = self._displace(workload, nodes, takes, now)
+        out, displaced, inherited = self._displace(workload, nodes, takes, now)
         pods = (*plan.victims, *plan.awaited)
         until = self._until((pod.occupant for pod in pods), now)
         claim = PreemptionClaim(
@@ -362,6 +372,9 @@ class PreemptionClaims:
             seats = ((node, member.cls.amounts) for member, node in seated)
             devices = (allocation for got in plan.devices.values() for allocation in got)
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
+            claim.emptied = frozenset(names[victim.row] for victim in plan.victims) or frozenset(nodes)
+            emptied = (takes[node] for node in sorted(claim.emptied & nodes))
+            claim.wanted = sum(emptied, Counter[int]()) | inherited
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
@@ -386,7 +399,10 @@ class PreemptionClaims:
             if self._world.ledger.waits(occupant.uid):
                 self._outranked.append(occupant.uid)
                 if (room := self._vain_evictions.room_of_pod(occupant.uid)) is not None:
-                    self._vain_evictions.hand_over(occupant.uid, _taken_over(room, workload.namespace, takes), now)
+                    wanted = self._vain_evictions.wanted_for(occupant.uid)
+                    taken = _taken_over(room, wanted, workload.namespace, takes)
+                    self._vain_evictions.hand_over(occupant.uid, taken, now)
+                    claim.wanted |= wanted if taken is None else Counter()
                 continue
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = now + LONGEST_WAIT_SECONDS
@@ -493,8 +509,16 @@ class PreemptionClaims:
                 return TakenBy.ITS_NAMESPACE
             held[entry.node].update(dict(entry.amounts))
         if held:
-            return TakenBy.OTHERS if uses_half(room, held) else TakenBy.OTHERS_IN_PART
-        return TakenBy.OTHERS if self._allocated(claim) else taken_by(self._world, room)
+            return TakenBy.OTHERS if use_half(room.total, room, held) else TakenBy.OTHERS_IN_PART
+        if self._allocated(claim):
+            return TakenBy.OTHERS
+        workload = self._workloads.get(claim.workload)
+        return taken_by(self._world, room, workload.members if workload is not None else ())
+
+    def emptied_in_vain(self, claim: PreemptionClaim) -> bool:
+        """Return whether pods that were evicted for a claim are gone, or end."""
+        entries = (self._world.ledger.get(uid) for uid in claim.victims if self._victim_of.get(uid) == claim.workload)
+        return any(entry is None or (entry.occupant is not None and entry.occupant.terminating) for entry in entries)
 
     def claimed_by_other(self, uid: str, id_: str) -> bool:
         """Return whether the claim of another workload than this one promises room to a pod: it was edited."""
@@ -531,6 +555,15 @@ class PreemptionClaims:
         occupant = entry.occupant
         self.spared.failed(uid, occupant, now, namespace_too=namespace_too)
         return occupant.key if occupant is not None else uid
+
+    def is_used(self, claim: PreemptionClaim, seats: Iterable[tuple[str, Amounts]]) -> bool:
+        """Return whether pods on some nodes use at least half of what was wanted for a claim. Each has its amounts."""
+        if claim.room is None:
+            return False
+        used: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for node, amounts in seats:
+            used[node].update(dict(amounts))
+        return use_half(claim.wanted, claim.room, used)
 
     def spare_no_longer(self, claim: PreemptionClaim) -> None:
         """Record that a claim got its room: unless victims are still there, their namespaces are chosen as others are.
@@ -579,22 +612,25 @@ class PreemptionClaims:
 
     def _displace(
         self, workload: Workload, nodes: set[str], takes: Mapping[str, Mapping[int, int]], now: float
-    ) -> tuple[list[Instruction], list[str]]:
+    ) -> tuple[list[Instruction], list[str], Counter[int]]:
         """End the claims of lower priority to any of these nodes.
 
         The workload ``takes`` amounts of each node. It answers for the evictions of a claim of whose room it uses half.
+        The last value is what was wanted by these, by resource column.
         """
         out: list[Instruction] = []
         lost: list[str] = []
+        inherited: Counter[int] = Counter()
         for claim in self._displaced(workload.priority, nodes):
             out += self.clear(claim)
             lost.append(claim.workload)
             if claim.evicts and claim.room is not None and not claim.has_lost_pod:
-                taken = _taken_over(claim.room, workload.namespace, takes)
-                if taken is not None:
-                    wanted = claim.room.total
-                    self._vain_evictions.lose_room(claim.workload, claim.namespace, wanted, taken, now)
-        return out, lost
+                taken = _taken_over(claim.room, claim.wanted, workload.namespace, takes)
+                if taken is None:
+                    inherited |= claim.wanted
+                else:
+                    self._vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
+        return out, lost, inherited
 
     def _drop(self, id_: str) -> None:
         claim = self._claims.pop(id_, None)
@@ -611,11 +647,13 @@ class PreemptionClaims:
                 del self._victim_of[uid]
 
 
-def _taken_over(room: FreedRoom, namespace: str, takes: Mapping[str, Mapping[int, int]]) -> TakenBy | None:
+def _taken_over(
+    room: FreedRoom, wanted: Mapping[int, int], namespace: str, takes: Mapping[str, Mapping[int, int]]
+) -> TakenBy | None:
     """Return what a claim to some room counts as that a workload of higher priority takes over.
 
-    None if that workload answers for it, as it ``takes`` half of it, by node and resource column.
+    None if that workload answers for it, as it ``takes`` half of what was wanted, by node and resource column.
     """
-    if uses_half(room, takes):
+    if use_half(wanted, room, takes):
         return None
     return TakenBy.ITS_NAMESPACE if namespace == room.namespace else TakenBy.OTHERS_IN_PART

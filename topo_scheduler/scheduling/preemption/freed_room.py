@@ -1,7 +1,7 @@
 """Room for which pods were evicted, and whose pods are in it when the workload does not get it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
@@ -11,7 +11,7 @@ from topo_scheduler.api.objects import Taint
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.node_table import NodeTable
-from topo_scheduler.state.nodes.resources import PODS, Amounts
+from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts
 
 
 class TakenBy(Enum):
@@ -87,49 +87,63 @@ def room_of(world: World, namespace: str, leaving: Iterable[str]) -> FreedRoom:
     return replace(room, spare=spare)
 
 
-def taken_by(world: World, room: FreedRoom) -> TakenBy:
-    """Return whose pods are in some room, once the victims have ended. The workload itself must hold nothing of it."""
+def taken_by(world: World, room: FreedRoom, own: Container[str]) -> TakenBy:
+    """Return whose pods are in some room, once the victims have ended.
+
+    ``own``: the pods of the workload itself, by uid. What they hold of the room is not taken.
+    """
     ledger, inventory = world.ledger, world.inventory
     devices = {device for allocation in room.devices for device in inventory.devices_of_allocation(allocation)}
     used = inventory.used_by_others(devices, room.namespace)
     if 2 * len(used) > len(devices):
         return TakenBy.OTHERS
-    more: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    others, own = bool(used), False
+    of_workload: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    of_namespace: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    others = bool(used)
     for uid in _pods_on(ledger, room.amounts):
         entry = ledger.get(uid)
         if entry is None or room.present.get(uid) == entry.amounts:
             continue
         if ledger.namespace_of(uid) != room.namespace:
             others = True
-        else:
-            own = True
-            more[entry.node].update(dict(entry.amounts))
-            more[entry.node].subtract(dict(room.present.get(uid, ())))
+            continue
+        held = of_workload if uid in own else of_namespace
+        held[entry.node].update(dict(entry.amounts))
+        held[entry.node].subtract(dict(room.present.get(uid, ())))
     for node, amounts in room.spare.items():
-        more[node].subtract(amounts)
-    taken = [
-        _taken_permille(world.nodes, node, amounts, more[node], room.taints.get(node))
-        for node, amounts in room.amounts.items()
-    ]
+        of_workload[node].subtract(amounts)
+    without_namespace: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for part in (of_workload, of_namespace):
+        for node, amounts in part.items():
+            without_namespace[node].update(amounts)
+    taken = _taken(world.nodes, room, without_namespace)
     if taken and 2 * sum(taken) >= 1000 * len(taken):
         return TakenBy.OTHERS
     if others or 1000 in taken:
         return TakenBy.OTHERS_IN_PART
-    return TakenBy.ITS_NAMESPACE if own else TakenBy.NOBODY
+    return TakenBy.ITS_NAMESPACE if taken != _taken(world.nodes, room, of_workload) or devices else TakenBy.NOBODY
 
 
-def uses_half(room: FreedRoom, used: Mapping[str, Mapping[int, int]]) -> bool:
-    """Return whether amounts, by node and resource column, use at least half of a resource of some room.
+def _taken(nodes: NodeTable, room: FreedRoom, more: Mapping[str, Mapping[int, int]]) -> list[int]:
+    """Return for each node of some room which part of it is gone, in thousandths, if there is ``more``."""
+    return [
+        _taken_permille(nodes, node, amounts, more.get(node, {}), room.taints.get(node))
+        for node, amounts in room.amounts.items()
+    ]
 
-    That a pod counts as one on each node says nothing, unless the room has no other resource.
+
+def use_half(wanted: Mapping[int, int], room: FreedRoom, used: Mapping[str, Mapping[int, int]]) -> bool:
+    """Return whether amounts, by node and resource column, use at least half of what was wanted of some room.
+
+    The scarce resource counts: GPUs if any are wanted, otherwise CPU, or what else there is.
     """
-    total, together = room.total, Counter[int]()
+    together: Counter[int] = Counter()
     for node, amounts in room.amounts.items():
         taken = used.get(node, {})
         together.update({column: min(amount, taken.get(column, 0)) for column, amount in amounts.items()})
-    columns = [column for column, amount in total.items() if amount and column != PODS] or [PODS]
-    return any(2 * together[column] >= total[column] for column in columns)
+    scarce = next((column for column in (GPU, GPU_SHARE, CPU) if wanted.get(column)), None)
+    columns = [column for column, amount in wanted.items() if amount] if scarce is None else [scarce]
+    return all(2 * together[column] >= wanted[column] for column in columns)
 
 
 def _taken_permille(

@@ -169,15 +169,15 @@ class Preempting:
             if pod.spec.node_name:
                 self.vain_evictions.bound(pod.metadata.uid)
 
-    def undone(self, uid: str, now: float, *, of_users: bool) -> None:
-        """Record that a pod lost the place for which others may have been evicted.
+    def undone(self, uid: str, workload: Workload, now: float, *, of_users: bool) -> None:
+        """Record that a pod of a workload lost the place for which others may have been evicted.
 
         ``of_users``: its users can cause that. It is no failure of theirs only if others have the room.
         """
         if (room := self.vain_evictions.room_of_pod(uid)) is None:
             self.vain_evictions.undone(uid, TakenBy.ITS_NAMESPACE, now)
             return
-        taken = taken_by(self._world, room)
+        taken = taken_by(self._world, room, workload.members)
         if of_users and taken is not TakenBy.OTHERS:
             taken = TakenBy.ITS_NAMESPACE
         self.vain_evictions.undone(uid, taken, now)
@@ -232,8 +232,8 @@ class Preempting:
             own = {**own, **self.replacements.own(workload)}
         if seats := self._partially_bound.own(workload):
             own = {**own, **seats}
-        victims_of = self._claims.victims_of if self._claims.get(workload.id) is not None else None
-        return self.nominations.count_for(own, workload.priority, workload.id, reserved, victims_of)
+        plans = self._claims if self._claims.get(workload.id) is not None else None
+        return self.nominations.count_for(own, workload.priority, workload.id, reserved, plans)
 
     def placed(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations.
@@ -252,14 +252,17 @@ class Preempting:
         wanted = self.room_by_moves.placed(workload.id, pods.values()) if self.room_by_moves.rooms else None
         claimed, goes_on = pods, False
         if claim is not None and not claim.has_lost_pod:
-            goes_on = pods.keys().isdisjoint(claim.nodes)
+            seats = [(seat.node, pods[seat.uid]) for seat in decision.seats]
+            others = pods.keys().isdisjoint(claim.nodes)
+            goes_on = others and not self._claims.is_used(claim, seats)
             if claim.room is not None and not goes_on:
                 self._claims.spare_no_longer(claim)
-                claimed = {uid: amounts for uid, amounts in pods.items() if uid in claim.nodes}
-                wanted = claim.room.total
+                if not others:
+                    claimed = {uid: amounts for uid, amounts in pods.items() if claim.nodes.get(uid) in claim.emptied}
+                wanted = claim.wanted
         if wanted is not None:
-            seats = ((seat.node, claimed[seat.uid]) for seat in decision.seats if seat.uid in claimed)
-            room = room_on(self._world, workload.namespace, seats, own=pods.keys())
+            places = ((seat.node, claimed[seat.uid]) for seat in decision.seats if seat.uid in claimed)
+            room = room_on(self._world, workload.namespace, places, own=pods.keys())
             self.vain_evictions.placed(workload.id, wanted, room, claimed, now)
         if workload.id in self.vain_evictions.waves:
             self.vain_evictions.placed_again(workload.id, pods)
@@ -425,7 +428,9 @@ class Preempting:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
                 out, workload_id = self._unconfirmed(uid, message, now)
-            elif outcome is not EvictionOutcome.WITHDRAWN:
+            elif outcome is EvictionOutcome.WITHDRAWN:
+                self._note_refused(self._claims.of_victim(uid), uid, now)
+            else:
                 # A webhook can claim that a budget is the reason. Those of pods are known.
                 guarded = entry is not None and bool(self.budgets.guarding(entry.profile))
                 namespace_too = outcome is not EvictionOutcome.BLOCKED or not guarded
@@ -446,6 +451,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
+        self._note_refused(claim, uid, now)
         text = f"Evicting pod {victim} to make room was refused, searching for other victims: {message}"
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now, refused=True)], claim.workload
 
@@ -454,6 +460,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
+        self._note_refused(claim, uid, now)
         text = f"No pod is evicted to make room: {message}. The scheduler retries after a pause."
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
@@ -521,7 +528,7 @@ class Preempting:
         self.vain_evictions.undone(uid, TakenBy.ITS_NAMESPACE, now)
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.room is not None:
-            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, TakenBy.ITS_NAMESPACE, now)
+            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, TakenBy.ITS_NAMESPACE, now)
 
     def _note_failed(self, claim: PreemptionClaim, now: float, *, unwanted: bool = False) -> None:
         """Record that a claim ends without a place; ``unwanted``: because its workload needs no room any more."""
@@ -529,9 +536,20 @@ class Preempting:
             return
         memberships = {uid: self._workloads.of_pod(uid) for uid in claim.nodes}
         profiles = {uid: known[1].profile for uid, known in memberships.items() if known is not None}
-        is_edited = unwanted or profiles != claim.profiles
-        taken = TakenBy.ITS_NAMESPACE if is_edited else self._claims.taken_by(claim, claim.room)
-        self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.room.total, taken, now)
+        taken = self._claims.taken_by(claim, claim.room)
+        if profiles != claim.profiles or (unwanted and taken is TakenBy.NOBODY):
+            taken = TakenBy.ITS_NAMESPACE
+        self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
+
+    def _note_refused(self, claim: PreemptionClaim | None, victim: str, now: float) -> None:
+        """Record that a claim ends as a victim is not evicted: in vain, if others have been evicted for it."""
+        if claim is None or claim.room is None or claim.has_lost_pod or not self._claims.emptied_in_vain(claim):
+            return
+        memberships = [self._workloads.of_pod(uid) for uid in claim.nodes]
+        ends = any(membership is None or membership[1].withdrawn for membership in memberships)
+        own = ends or self._world.ledger.namespace_of(victim) == claim.namespace
+        taken = TakenBy.ITS_NAMESPACE if own else TakenBy.NOBODY
+        self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
 
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""

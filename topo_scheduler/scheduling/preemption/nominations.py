@@ -6,21 +6,18 @@ same node may not have ended: each plan left room for the other, and that pod ge
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.preemption.counted_twice import Plans, counted_twice
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
-
-VictimsOf: TypeAlias = Callable[[str], tuple[str, Collection[str]]]
-"""Returns, by uid of a nominated pod, its workload, and the uids of the pods that are evicted for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ class Nominations:
         priority: int,
         name: str,
         reserved: Hashable = None,
-        victims_of: VictimsOf | None = None,
+        plans: Plans | None = None,
     ) -> Hashable:
         """Charge the nominations that count for a workload, and no others.
 
@@ -119,7 +116,7 @@ class Nominations:
             priority: of the workload.
             name: identifies the workload.
             reserved: identifies the reservations that are charged.
-            victims_of: returns the victims of the plans for other pods. Then the workload gets what was planned for it.
+            plans: of all workloads. Then this one gets what was planned for it.
 
         Returns:
             An identifier of this set of nominations; None if no pod is nominated.
@@ -127,7 +124,7 @@ class Nominations:
         if not self._by_uid:
             return None
         own_pods = not self._by_uid.keys().isdisjoint(own)
-        stamp = (self._changes, priority, (name, reserved, victims_of is not None) if own_pods else "")
+        stamp = (self._changes, priority, (name, reserved, plans is not None) if own_pods else "")
         if stamp == self.stamp:
             return stamp
         self._end_relief()
@@ -146,8 +143,8 @@ class Nominations:
         }
         self._charge(fresh.values(), 1)
         self._counted |= fresh
-        if own_pods and victims_of is not None:
-            self._relieve(own, priority, victims_of)
+        if own_pods and plans is not None:
+            self._relieve(own, priority, name, plans)
         self.stamp = stamp
         return stamp
 
@@ -162,7 +159,7 @@ class Nominations:
         self._charge(counted.values(), -1)
         self.stamp = None
 
-    def _relieve(self, own: Mapping[str, object], priority: int, victims_of: VictimsOf) -> None:
+    def _relieve(self, own: Mapping[str, object], priority: int, workload: str, plans: Plans) -> None:
         """Charge the nominations of other pods of the same priority no further than own pods keep their planned places.
 
         Those whose victims have not ended would count twice: they are charged, and their victims as well. So the charge
@@ -177,34 +174,19 @@ class Nominations:
         if not own_amounts:
             return
         charged: defaultdict[int, defaultdict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
-        victims: dict[str, Collection[str]] = {}
         for row, nomination in self._counted.values():
             if row in own_amounts and nomination.planned and nomination.priority == priority:
-                workload, victims_of_workload = victims_of(nomination.uid)
-                victims[workload] = victims_of_workload
-                charged[row][workload].update(dict(nomination.amounts))
-        for row, by_workload in charged.items():
-            double: Counter[int] = Counter()
-            for workload, amounts in by_workload.items():
-                double.update(amounts & self._held(row, victims[workload]))
+                charged[row][plans.claimant(nomination.uid)].update(dict(nomination.amounts))
+        for row, twice in counted_twice(charged, workload, self._world.ledger, plans).items():
             lacks = Counter(
                 {
                     column: amount - int(nodes.allocatable[row, column] - nodes.requested[row, column])
                     for column, amount in own_amounts[row].items()
                 }
             )
-            if relief := tuple((double & lacks).items()):  # the lesser of both, where positive
+            if relief := tuple((twice & lacks).items()):  # the lesser of both, where positive
                 self._relief.append((row, relief))
                 self._world.count(row, relief, None, -1)
-
-    def _held(self, row: int, pods: Iterable[str]) -> Counter[int]:
-        """Return what pods hold of a row."""
-        held: Counter[int] = Counter()
-        for uid in pods:
-            entry = self._world.ledger.get(uid)
-            if entry is not None and entry.row == row:
-                held.update(dict(entry.amounts))
-        return held
 
     def _end_relief(self) -> None:
         relief, self._relief = self._relief, []

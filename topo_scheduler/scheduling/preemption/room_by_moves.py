@@ -109,7 +109,8 @@ class RoomByMoves:
                 own_stay = any(ledger.namespace_of(uid) == room.namespace for uid in remaining)
                 taken = TakenBy.ITS_NAMESPACE if own_stay else TakenBy.OTHERS
                 if room.is_free:
-                    taken = taken_by(self._world, room.freed)
+                    workload = self._workloads.get(id_)
+                    taken = taken_by(self._world, room.freed, workload.members if workload is not None else ())
                 self._vain_evictions.lose_room(id_, room.namespace, room.wanted, taken, now)
 
     def next_due(self) -> float | None:

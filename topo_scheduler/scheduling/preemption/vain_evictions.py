@@ -43,6 +43,9 @@ FREE_LOST_ROOMS: Final = 4
 LONGEST_SHARED_PAUSE_SECONDS: Final = 60.0
 """Longest pause of a namespace in whose room pods of others came, so that these can't keep it from evicting."""
 
+MAX_FAILED_WAVES: Final = 8
+"""Failures of one workload that can be taken back, beside those of waves of which pods have a place."""
+
 
 @dataclass(eq=False, slots=True)
 class _Wave:
@@ -50,8 +53,8 @@ class _Wave:
 
     ``wanted`` are the amounts that they made room for, by resource column, ``bound`` those of bound pods, and ``used``
     those of all with a place. ``unbound`` are the pods with a place that are not bound yet, by uid, with their amounts.
-    ``room`` is that place. ``is_settled``: no failure counts any more. ``is_excused``: a failure settles it, but does
-    not count, as another one did after it began. ``failure`` counted, and is taken back once half is bound.
+    ``room`` is that place. ``is_settled``: no failure counts any more. ``failure`` counted, and is taken back once half
+    is bound. ``excuse`` is a wave that failed after this one began: this one is of the same incident while that counts.
     """
 
     workload: str
@@ -62,13 +65,18 @@ class _Wave:
     unbound: dict[str, Amounts] = field(default_factory=dict)
     room: FreedRoom | None = None
     is_settled: bool = False
-    is_excused: bool = False
+    excuse: "_Wave | None" = None
     failure: tuple[NamespacePauses, Failure] | None = None
 
     @property
     def mostly_bound(self) -> bool:
         """Whether at least half of the amounts is bound."""
         return all(2 * self.bound[column] >= amount for column, amount in self.wanted.items())
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether a failure is of the same incident as that of another wave, which counts."""
+        return self.excuse is not None and self.excuse.failure is not None
 
     @property
     def is_open(self) -> bool:
@@ -123,7 +131,7 @@ class VainEvictions:
         """
         for uid in pods:
             self.undone(uid, TakenBy.ITS_NAMESPACE, now)
-        self._forget_failed(id_)  # what was evicted before led to nothing
+        self._forget_failed(id_)
         wave = self._begin(_Wave(id_, room.namespace, wanted, room=room))
         for uid, amounts in pods.items():
             self._join(wave, uid, amounts)
@@ -177,6 +185,10 @@ class VainEvictions:
         if not wave.unbound and wave.failure is None:
             self._remove(wave)
 
+    def wanted_for(self, uid: str) -> Counter[int]:
+        """Return the amounts for which pods were evicted of a pod with a place, and others."""
+        return self._of_pod[uid].wanted
+
     def hand_over(self, uid: str, taken: TakenBy | None, now: float) -> None:
         """Record that the place of a pod goes to a workload of higher priority, which answers for these evictions.
 
@@ -222,13 +234,15 @@ class VainEvictions:
 
     def _fail(self, wave: _Wave, taken: TakenBy, now: float) -> None:
         wave.is_settled, wave.room = True, None
-        if wave.is_excused:
+        if wave.is_excused and wave.excuse is not None:
+            wave.excuse.wanted = wave.excuse.wanted + wave.wanted
             return
         pauses = self._pauses_by_taker[taken]
         failure = pauses.failed(wave.namespace, now)
         wave.failure = (pauses, failure) if failure is not None else None
         for other in self.waves.get(wave.workload, ()):
-            other.is_excused = other.is_excused or other.is_open
+            if other.is_open and not other.is_excused:
+                other.excuse = wave
 
     def _begin(self, wave: _Wave) -> _Wave:
         self.waves.setdefault(wave.workload, []).append(wave)
@@ -240,8 +254,9 @@ class VainEvictions:
         self._of_pod[uid] = wave
 
     def _forget_failed(self, id_: str) -> None:
-        """Forget the waves of a workload of which no pod has a place: their failures are not taken back any more."""
-        for wave in [wave for wave in self.waves.get(id_, ()) if not wave.unbound]:
+        """Forget the oldest waves of a workload without pods with a place: their failures are not taken back."""
+        failed = [wave for wave in self.waves.get(id_, ()) if not wave.unbound]
+        for wave in failed[: max(0, len(failed) - MAX_FAILED_WAVES + 1)]:
             self._remove(wave)
 
     def _remove(self, wave: _Wave) -> None:
