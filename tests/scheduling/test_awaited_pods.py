@@ -70,6 +70,46 @@ def test_a_pod_gets_the_room_of_its_own_victims_though_those_of_another_have_not
     assert d.where(pods["b"]) == {"b": NODE}
 
 
+@pytest.mark.parametrize("awaits_victim", [False, True])
+def test_a_pod_gets_the_room_of_its_own_victims_though_others_await_pods_that_end(*, awaits_victim: bool) -> None:
+    """Another pod of its priority awaits a pod that its user deletes, or what a victim of a third pod leaves over."""
+    d = fabric_driver({"s1/l1": 1})
+    d.now = 5000.0
+    other = running(d, "other", 5 if awaits_victim else 4, 0 if awaits_victim else 10)
+    victim = running(d, "victim", 8 - pod_gpus(other))
+    other.status.start_time, victim.status.start_time = timestamp(4000), timestamp(4000)
+    d.apply(other, victim)
+    d.step(1)
+    pod = pending(d, "pod", pod_gpus(victim))
+    d.settle(2)
+    assert d.preempted() == ["victim"]
+    terminate(d, victim)
+    if awaits_victim:
+        pending(d, "third", 2)
+        d.settle(2)
+    terminate(d, other)
+    d.step(1)
+    waits = pending(d, "waits", 3 if awaits_victim else 4)
+    d.settle(2)
+    d.delete(victim)
+    d.settle(1)
+    assert d.where(pod, waits) == {"pod": NODE}
+    assert not d.engine.preempting.vain_evictions.waves
+    d.delete(other)
+    d.settle(1)
+    assert d.where(pod, waits) == {"pod": NODE, "waits": NODE}
+
+
+def test_a_pod_gets_its_room_as_soon_as_it_is_free_though_the_victims_of_the_first_pod_end_last() -> None:
+    d, pods = with_two_claims()
+    d.delete(pods["for-b"])
+    d.settle(1)
+    assert d.where(pods["a"], pods["b"]) == {"b": NODE}
+    d.delete(pods["for-a"])
+    d.settle(1)
+    assert d.where(pods["a"]) == {"a": NODE}
+
+
 def test_nobody_else_gets_room_of_which_the_rest_has_yet_to_come_free() -> None:
     """Of 8 GPUs 4 are free, and all are promised."""
     d = fabric_driver({"s1/l1": 1})

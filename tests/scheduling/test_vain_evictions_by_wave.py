@@ -235,3 +235,25 @@ def test_a_bind_that_fails_as_its_pod_is_gone_is_a_failure_of_its_own() -> None:
     d.apply(make_pod("small", cpu="1m", node="s1-l1-2", scheduler="other", namespace="hostile", phase="Running"))
     d.answer(pods[1].metadata.uid, BindOutcome.GONE, "not found")
     assert sum(pauses(d).values()) == 1
+
+
+def test_other_pods_of_a_gang_that_use_the_room_are_no_failure() -> None:
+    """Those with low ranks come last, as a Job creates its pods in any order."""
+    d = fabric_driver({"s1/l1": 8})
+    d.now = 5000.0
+    for number in range(1, 9):
+        run_pod(d, f"low-{number}", f"s1-l1-{number}")
+    d.step(1)
+    annotations = {"topology.scheduler/gang-name": "g", "topology.scheduler/gang-size": "4"}
+    pods = [
+        make_pod(f"g-{n}", gpus=8, namespace="elastic", priority=10, created=d.now - 100 + n, annotations=annotations)
+        for n in range(8)
+    ]
+    d.apply(*pods[4:])
+    d.step(1)
+    d.apply(*pods[:4])
+    for _ in range(20):
+        d.evict(*[pod for pod in d.pods.values() if pod.metadata.name in d.preempted()])
+        d.settle(1)
+    assert len(d.where(*pods)) == 8 and not pauses(d)
+    assert not d.engine.preempting.vain_evictions.waves

@@ -372,9 +372,9 @@ class PreemptionClaims:
             seats = ((node, member.cls.amounts) for member, node in seated)
             devices = (allocation for got in plan.devices.values() for allocation in got)
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
-            claim.emptied = frozenset(names[victim.row] for victim in plan.victims) or frozenset(nodes)
-            emptied = (takes[node] for node in sorted(claim.emptied & nodes))
-            claim.wanted = sum(emptied, Counter[int]()) | inherited
+            # Victims may be on other nodes only, from where they repel the workload.
+            claim.emptied = frozenset(names[victim.row] for victim in plan.victims) & nodes or frozenset(nodes)
+            claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | inherited
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:

@@ -137,6 +137,8 @@ class VainEvictions:
             self._join(wave, uid, amounts)
         if any(2 * wave.used[column] < amount for column, amount in wanted.items()):
             self._fail(wave, TakenBy.ITS_NAMESPACE, now)
+            if not wave.unbound and wave.failure is None:
+                self._remove(wave)
 
     def placed_again(self, id_: str, pods: Mapping[str, Amounts]) -> None:
         """Record that pods of a workload have a place without evictions: failures are taken back once they are bound.
