@@ -131,8 +131,8 @@ def test_who_answers_for_room_needs_half_of_its_scarce_resource() -> None:
     assert not use_half(wanted, room, {"node": {GPU: 3, CPU: 1000, PODS: 1}})
     assert not use_half(wanted, room, {"elsewhere": {GPU: 8}})
     without = Counter({CPU: 1000, PODS: 1})
-    there = FreedRoom("ns", {"node": dict(without)}, {}, {})
-    assert use_half(without, there, {"node": {CPU: 500}}) and not use_half(without, there, {"node": {CPU: 499}})
+    place_of_pods = FreedRoom("ns", {"node": dict(without)}, {}, {})
+    assert use_half(without, place_of_pods, {"node": {CPU: 500}}) and not use_half(without, place_of_pods, {"node": {CPU: 499}})
 
 
 def test_room_that_passes_on_in_halves_is_in_vain_at_last() -> None:
@@ -151,9 +151,9 @@ def test_room_that_passes_on_in_halves_is_in_vain_at_last() -> None:
 def test_waves_that_another_failure_excuses_count_once_it_is_taken_back() -> None:
     records = VainEvictions()
     amounts = ((GPU, 8),)
-    there = FreedRoom("ns", {"node": {GPU: 8}}, {}, {})
+    place_of_pods = FreedRoom("ns", {"node": {GPU: 8}}, {}, {})
     for name in ("first", "second"):
-        records.placed("id", there.total, there, {name: amounts}, 0.0)
+        records.placed("id", place_of_pods.total, place_of_pods, {name: amounts}, 0.0)
     small = FreedRoom("ns", {"node": {GPU: 1}}, {}, {})
     records.placed("id", small.total, small, {"small": ((GPU, 1),)}, 0.0)
     records.undone("small", TakenBy.ITS_NAMESPACE, 10.0)

@@ -216,8 +216,8 @@ def test_pods_take_back_the_failure_of_the_wave_that_they_fit(order: tuple[int, 
     small, large = {"small": ((GPU, 1),)}, {"large": ((GPU, 8),)}
     for now, pods in ((0.0, large), (60.0, small)):
         (amounts,) = pods.values()
-        there = FreedRoom("ns", {"node": dict(amounts)}, {}, {})
-        records.placed("id", there.total, there, pods, now)
+        place_of_pods = FreedRoom("ns", {"node": dict(amounts)}, {}, {})
+        records.placed("id", place_of_pods.total, place_of_pods, pods, now)
     for at, pod in ((100.0, "large"), (200.0, "small")):
         records.undone(pod, TakenBy.ITS_NAMESPACE, at)
     again = [("small-again", ((GPU, 1),)), ("large-again", ((GPU, 8),))]

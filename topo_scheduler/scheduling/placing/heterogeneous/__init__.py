@@ -1,4 +1,4 @@
 """Gangs of several pod classes: exact packing on the fewest leaves.
 
-Imported by: `scheduling.explaining`, `scheduling.placing`.
+Imported by: `scheduling.explaining`, `scheduling.placing`, `scheduling.preemption`.
 """
