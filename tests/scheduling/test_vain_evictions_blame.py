@@ -132,7 +132,9 @@ def test_who_answers_for_room_needs_half_of_its_scarce_resource() -> None:
     assert not use_half(wanted, room, {"elsewhere": {GPU: 8}})
     without = Counter({CPU: 1000, PODS: 1})
     place_of_pods = FreedRoom("ns", {"node": dict(without)}, {}, {})
-    assert use_half(without, place_of_pods, {"node": {CPU: 500}}) and not use_half(without, place_of_pods, {"node": {CPU: 499}})
+    assert use_half(without, place_of_pods, {"node": {CPU: 500}}) and not use_half(
+        without, place_of_pods, {"node": {CPU: 499}}
+    )
 
 
 def test_room_that_passes_on_in_halves_is_in_vain_at_last() -> None:
@@ -167,3 +169,51 @@ def test_waves_that_another_failure_excuses_count_once_it_is_taken_back() -> Non
     records.placed_again("id", {"half": ((GPU, 8),)})
     records.bound("half")
     assert not dict(records._pauses.items()), "half of both is used"
+
+
+def test_who_takes_room_over_needs_no_more_of_it_than_the_scarce_resource() -> None:
+    """Pods of another tenant with much CPU have others evicted; a pod with all GPUs and little CPU takes that over."""
+    d = fabric_driver({"s1/l1": 1})
+    d.now = 5000.0
+    run_pod(d, "low", "s1-l1-1")
+    d.step(1)
+    for n in range(8):
+        d.apply(make_pod(f"many-{n}", gpus=1, cpu="4", namespace="evil", priority=10, created=d.now))
+    d.step(1)
+    assert d.preempted()
+    whole = make_pod("whole", gpus=8, cpu="1", priority=20, created=d.now)
+    d.apply(whole)
+    d.step(1)
+    d.evict(*victims(d))
+    d.settle(1)
+    assert d.where(whole) and "ITS_NAMESPACE" not in counted(d)
+    assert not d.engine.preempting.vain_evictions.until("default")
+
+
+def test_a_gang_answers_for_all_nodes_that_it_takes_over_and_empties() -> None:
+    d = full()
+    members(d, "low-gang", NODES)
+    d.step(1)
+    d.evict(*victims(d), vanish=False)
+    pods = members(d, "high-gang", NODES + 1, priority=20, namespace="innocent")
+    d.step(1)
+    d.evict(*[pod for pod in d.pods.values() if pod.metadata.name.startswith("low-") and pod.spec.node_name])
+    d.step(1)
+    assert len(d.flight) == NODES + 1 and counted(d) == {}
+    for pod in pods:
+        d.answer(pod.metadata.uid)
+    assert not d.engine.preempting.vain_evictions.waves
+
+
+def test_a_refusal_counts_though_the_watch_has_yet_to_report_the_victims_that_go() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    d.now = 5000.0
+    for number in (1, 2):
+        run_pod(d, f"low-{number}", f"s1-l1-{number}")
+    d.step(1)
+    members(d, "g", 2)
+    d.step(1)
+    first, second = victims(d)
+    d.engine.eviction_finished(first.metadata.uid, EvictionOutcome.GOING, "", d.now)
+    d.engine.eviction_finished(second.metadata.uid, EvictionOutcome.BLOCKED, "a budget", d.now)
+    assert sum(counted(d).values())

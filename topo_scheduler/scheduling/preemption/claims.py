@@ -20,7 +20,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, taken_by, use_half
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, scarce_of, taken_by, use_half
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
@@ -89,6 +89,19 @@ class _Patience(Pause):
     """Failed claims of a workload, and whether the API server ``refused`` an eviction for it."""
 
     refused: bool = False
+
+
+@dataclass(slots=True)
+class _Displaced:
+    """Claims of lower priority that end for a new one: the instructions, and their workloads.
+
+    ``wanted`` is the scarce resource of those for whose evictions the new one answers, and ``emptied`` their nodes.
+    """
+
+    out: list[Instruction] = field(default_factory=list)
+    workloads: list[str] = field(default_factory=list)
+    wanted: Counter[int] = field(default_factory=Counter)
+    emptied: frozenset[str] = frozenset()
 
 
 class PreemptionClaims:
@@ -351,7 +364,8 @@ class PreemptionClaims:
         takes: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for member, node in seated:
             takes[node].update(dict(member.cls.amounts))
-        out, displaced, inherited = self._displace(workload, nodes, takes, now)
+        displaced = self._displace(workload, nodes, takes, now)
+        out = displaced.out
         pods = (*plan.victims, *plan.awaited)
         until = self._until((pod.occupant for pod in pods), now)
         claim = PreemptionClaim(
@@ -373,8 +387,9 @@ class PreemptionClaims:
             devices = (allocation for got in plan.devices.values() for allocation in got)
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
             # Victims may be on other nodes only, from where they repel the workload.
-            claim.emptied = frozenset(names[victim.row] for victim in plan.victims) & nodes or frozenset(nodes)
-            claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | inherited
+            own = frozenset(names[victim.row] for victim in plan.victims)
+            claim.emptied = (own | displaced.emptied) & nodes or frozenset(nodes)
+            claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | displaced.wanted
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
@@ -402,7 +417,7 @@ class PreemptionClaims:
                     wanted = self._vain_evictions.wanted_for(occupant.uid)
                     taken = _taken_over(room, wanted, workload.namespace, takes)
                     self._vain_evictions.hand_over(occupant.uid, taken, now)
-                    claim.wanted |= wanted if taken is None else Counter()
+                    claim.wanted |= scarce_of(wanted) if taken is None else Counter()
                 continue
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = now + LONGEST_WAIT_SECONDS
@@ -413,7 +428,7 @@ class PreemptionClaims:
                 note = f"Preempted by a {other} of priority {workload.priority} on node {node}"
             pod = PodRef(occupant.namespace, occupant.name, occupant.uid)
             out.append(Preempt(pod, node, note, reference(first)))
-        return out, displaced
+        return out, displaced.workloads
 
     def take_outranked(self) -> list[str]:
         """Return the victims that are not bound yet, since the last call: they give up their room instead."""
@@ -516,9 +531,15 @@ class PreemptionClaims:
         return taken_by(self._world, room, workload.members if workload is not None else ())
 
     def emptied_in_vain(self, claim: PreemptionClaim) -> bool:
-        """Return whether pods that were evicted for a claim are gone, or end."""
-        entries = (self._world.ledger.get(uid) for uid in claim.victims if self._victim_of.get(uid) == claim.workload)
-        return any(entry is None or (entry.occupant is not None and entry.occupant.terminating) for entry in entries)
+        """Return whether pods that were evicted for a claim are gone, or end, or the API server has granted that."""
+        for uid in claim.victims:
+            if self._victim_of.get(uid) != claim.workload:
+                continue
+            entry = self._world.ledger.get(uid)
+            granted = uid in self.going and uid not in self._unanswered
+            if granted or entry is None or (entry.occupant is not None and entry.occupant.terminating):
+                return True
+        return False
 
     def claimed_by_other(self, uid: str, id_: str) -> bool:
         """Return whether the claim of another workload than this one promises room to a pod: it was edited."""
@@ -612,25 +633,23 @@ class PreemptionClaims:
 
     def _displace(
         self, workload: Workload, nodes: set[str], takes: Mapping[str, Mapping[int, int]], now: float
-    ) -> tuple[list[Instruction], list[str], Counter[int]]:
+    ) -> _Displaced:
         """End the claims of lower priority to any of these nodes.
 
         The workload ``takes`` amounts of each node. It answers for the evictions of a claim of whose room it uses half.
-        The last value is what was wanted by these, by resource column.
         """
-        out: list[Instruction] = []
-        lost: list[str] = []
-        inherited: Counter[int] = Counter()
+        displaced = _Displaced()
         for claim in self._displaced(workload.priority, nodes):
-            out += self.clear(claim)
-            lost.append(claim.workload)
+            displaced.out += self.clear(claim)
+            displaced.workloads.append(claim.workload)
             if claim.evicts and claim.room is not None and not claim.has_lost_pod:
                 taken = _taken_over(claim.room, claim.wanted, workload.namespace, takes)
                 if taken is None:
-                    inherited |= claim.wanted
+                    displaced.wanted |= scarce_of(claim.wanted)
+                    displaced.emptied |= claim.emptied
                 else:
                     self._vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
-        return out, lost, inherited
+        return displaced
 
     def _drop(self, id_: str) -> None:
         claim = self._claims.pop(id_, None)

@@ -135,15 +135,19 @@ def _taken(nodes: NodeTable, room: FreedRoom, more: Mapping[str, Mapping[int, in
 def use_half(wanted: Mapping[int, int], room: FreedRoom, used: Mapping[str, Mapping[int, int]]) -> bool:
     """Return whether amounts, by node and resource column, use at least half of what was wanted of some room.
 
-    The scarce resource counts: GPUs if any are wanted, otherwise CPU, or what else there is.
+    Only the scarce resource counts.
     """
     together: Counter[int] = Counter()
     for node, amounts in room.amounts.items():
         taken = used.get(node, {})
         together.update({column: min(amount, taken.get(column, 0)) for column, amount in amounts.items()})
-    scarce = next((column for column in (GPU, GPU_SHARE, CPU) if wanted.get(column)), None)
-    columns = [column for column, amount in wanted.items() if amount] if scarce is None else [scarce]
-    return all(2 * together[column] >= wanted[column] for column in columns)
+    return all(2 * together[column] >= amount for column, amount in scarce_of(wanted).items())
+
+
+def scarce_of(wanted: Mapping[int, int]) -> Counter[int]:
+    """Return the scarce resource of amounts by column: GPUs, otherwise CPU, or what else there is."""
+    column = next((column for column in (GPU, GPU_SHARE, CPU) if wanted.get(column)), None)
+    return Counter(wanted) if column is None else Counter({column: wanted[column]})
 
 
 def _taken_permille(
