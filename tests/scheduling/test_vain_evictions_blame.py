@@ -1,4 +1,4 @@
-"""Evictions in vain: who is the reason if a gang loses room, and who answers for room that passes on."""
+"""Evictions in vain: whose failure it is if a gang loses room, and which workload answers for room that passes on."""
 
 from collections import Counter
 
