@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.helpers import make_pod
+from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.api.objects import Pod
@@ -101,8 +101,7 @@ def test_a_node_that_is_cordoned_meanwhile_is_no_failure_of_the_namespace() -> N
     evicted = victims(d)
     assert len(evicted) == NODES + 1
     d.evict(*evicted[:-1])
-    node = d.engine.world.nodes.row_of[str(evicted[-1].spec.node_name)]
-    d.engine.world.nodes.unschedulable[node] = True
+    d.engine.nodes_applied([make_node(evicted[-1].spec.node_name, "s1/l1", unschedulable=True)], d.now)
     d.evict(evicted[-1])
     for _ in range(3):
         d.settle(60)
