@@ -20,7 +20,15 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_on, scarce_of, taken_by, use_half
+from topo_scheduler.scheduling.preemption.freed_room import (
+    FreedRoom,
+    TakenBy,
+    by_node,
+    room_on,
+    scarce_of,
+    taken_by,
+    use_half,
+)
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
@@ -361,9 +369,7 @@ class PreemptionClaims:
         ]
         nodes = {node for _, node in seated}
         evicts = self._inherits_evictions(workload.priority, nodes, plan)
-        takes: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        for member, node in seated:
-            takes[node].update(dict(member.cls.amounts))
+        takes = by_node((node, member.cls.amounts) for member, node in seated)
         displaced = self._displace(workload, nodes, takes, now)
         out = displaced.out
         pods = (*plan.victims, *plan.awaited)
@@ -581,10 +587,7 @@ class PreemptionClaims:
         """Return whether pods on some nodes use at least half of what was wanted for a claim. Each has its amounts."""
         if claim.room is None:
             return False
-        used: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        for node, amounts in seats:
-            used[node].update(dict(amounts))
-        return use_half(claim.wanted, claim.room, used)
+        return use_half(claim.wanted, claim.room, by_node(seats))
 
     def spare_no_longer(self, claim: PreemptionClaim) -> None:
         """Record that a claim got its room: unless victims are still there, their namespaces are chosen as others are.

@@ -64,9 +64,7 @@ def room_on(
 ) -> FreedRoom:
     """Return the room for pods, given the node and amounts of each. ``own``: those of them that hold it, by uid."""
     ledger, nodes = world.ledger, world.nodes
-    amounts: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for node, held in seats:
-        amounts[node].update(dict(held))
+    amounts = by_node(seats)
     entries = ((uid, ledger.get(uid)) for uid in _pods_on(ledger, amounts) if uid not in own)
     present = {uid: entry.amounts for uid, entry in entries if entry is not None}
     rows = ((node, nodes.row_of.get(node)) for node in amounts)
@@ -141,7 +139,20 @@ def use_half(wanted: Mapping[int, int], room: FreedRoom, used: Mapping[str, Mapp
     for node, amounts in room.amounts.items():
         taken = used.get(node, {})
         together.update({column: min(amount, taken.get(column, 0)) for column, amount in amounts.items()})
-    return all(2 * together[column] >= amount for column, amount in scarce_of(wanted).items())
+    return is_half(together, scarce_of(wanted))
+
+
+def is_half(used: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
+    """Return whether amounts are at least half of those wanted, by resource column."""
+    return all(2 * used.get(column, 0) >= amount for column, amount in wanted.items())
+
+
+def by_node(seats: Iterable[tuple[str, Amounts]]) -> defaultdict[str, Counter[int]]:
+    """Return the amounts on each node together, by resource column."""
+    together: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for node, amounts in seats:
+        together[node].update(dict(amounts))
+    return together
 
 
 def scarce_of(wanted: Mapping[int, int]) -> Counter[int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, room_of, taken_by
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, is_half, room_of, taken_by
 from topo_scheduler.scheduling.preemption.vain_evictions import ONE_AT_A_TIME, PAUSED, VainEvictions
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.world import World
@@ -80,8 +80,7 @@ class RoomByMoves:
         room = self.rooms.get(id_)
         if room is None:
             return None
-        used = sum_of(pods)
-        if any(2 * used[column] < amount for column, amount in room.wanted.items()):
+        if not is_half(sum_of(pods), room.wanted):
             return None
         return self.rooms.pop(id_).wanted
 

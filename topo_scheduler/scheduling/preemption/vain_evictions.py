@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, is_half
 from topo_scheduler.scheduling.preemption.namespace_pauses import Failure, NamespacePauses
 from topo_scheduler.state.nodes.resources import Amounts
 
@@ -71,7 +71,7 @@ class _Wave:
     @property
     def mostly_bound(self) -> bool:
         """Whether at least half of the amounts is bound."""
-        return all(2 * self.bound[column] >= amount for column, amount in self.wanted.items())
+        return is_half(self.bound, self.wanted)
 
     @property
     def is_excused(self) -> bool:
@@ -135,7 +135,7 @@ class VainEvictions:
         wave = self._begin(_Wave(id_, room.namespace, wanted, room=room))
         for uid, amounts in pods.items():
             self._join(wave, uid, amounts)
-        if any(2 * wave.used[column] < amount for column, amount in wanted.items()):
+        if not is_half(wave.used, wanted):
             self._fail(wave, TakenBy.ITS_NAMESPACE, now)
             if not wave.unbound and wave.failure is None:
                 self._remove(wave)
@@ -227,8 +227,8 @@ class VainEvictions:
         waves = self.waves.pop(id_, [])
         for uid in [uid for wave in waves for uid in wave.unbound]:
             del self._of_pod[uid]
-        if namespaces := {wave.namespace for wave in waves if wave.is_open and not wave.is_excused}:
-            self.in_vain(namespaces.pop(), now)
+        if any(wave.is_open and not wave.is_excused for wave in waves):
+            self.in_vain(waves[0].namespace, now)
 
     def in_vain(self, namespace: str, now: float) -> None:
         """Record that a workload is gone for which pods were evicted."""
