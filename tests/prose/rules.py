@@ -43,6 +43,8 @@ PHRASES: Final = (
     _rule(r"\b(?:we are|this side (?:is|may be)) cut off\b", "is partitioned"),
     _rule(r"\bsomeone else\b", "another client, another user"),
     _rule(r"\brepeat of it\b", "resample"),
+    _rule(r"\borderly\b", "graceful"),
+    _rule(r"\bways? out\b", "remedy"),
 )
 SECOND_WORDS: Final = (
     _rule(r"\bback-off\b", "backoff"),
@@ -56,12 +58,10 @@ SECOND_WORDS: Final = (
     _rule(r"\blone pods?\b", "single pod"),
     _rule(r"\bloosen(?:s|ed|ing)?\b(?!:)", "relax"),
     _rule(r"\bmixed gangs?\b", "heterogeneous gang"),
-    _rule(r"\borderly\b", "graceful"),
     _rule(r"\bparked\b", "unschedulable"),
     _rule(r"\bseats? (?:is|are|was|were) held\b", "nodes are reserved"),
     _rule(r"\bsets? aside\b|\bsetting aside\b", "unschedulable, in backoff, or disabled"),
     _rule(r"\bunplaceable\b", "unschedulable"),
-    _rule(r"\bways? out\b", "remedy"),
     _rule(r"\bwhy not\b", "reason"),
 )
 """Second words for terms, which the glossary lists."""
