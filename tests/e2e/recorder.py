@@ -51,7 +51,8 @@ class Recorder:
         listed = {item["metadata"]["uid"] for item in answer["items"]}
         for uid in self.pods.keys() - listed:
             self._gone(uid)
-        for item in answer["items"]:
+        # A list is one moment, sorted by name: what has ended by then holds nothing when another pod is judged.
+        for item in sorted(answer["items"], key=lambda pod: not _ended(pod)):
             self._seen(item)
         self._synced.set()
         return str(answer["metadata"]["resourceVersion"])
@@ -89,7 +90,7 @@ class Recorder:
         if not where:
             return
         self.bound[uid] = where
-        if item["status"].get("phase") in ("Succeeded", "Failed"):
+        if _ended(item):
             self._on_node[where].pop(uid, None)
             return
         fresh = uid not in self._on_node[where]
@@ -102,3 +103,7 @@ class Recorder:
         """Return the name of a pod for messages."""
         item = self.pods.get(uid)
         return f"{item['metadata']['namespace']}/{item['metadata']['name']}" if item else uid
+
+
+def _ended(pod: Json) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
