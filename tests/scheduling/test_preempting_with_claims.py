@@ -225,3 +225,17 @@ def test_a_refused_eviction_leads_to_other_victims_with_devices() -> None:
     d.evict(pods[victim], outcome=EvictionOutcome.BLOCKED)
     d.step(2)
     assert d.preempted() == ["first", "second"]
+
+
+def test_devices_that_a_driver_withdraws_are_no_fault_of_the_namespace_that_had_pods_evicted_for_them() -> None:
+    d = ready()
+    low, urgent = running(d, "low", 8), d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    assert d.preempted() == ["low"]
+    d.slices(slice_of("s1-l1-1", 2, generation=2))
+    end(d, low)
+    d.settle(60)
+    vain = d.engine.preempting.vain_evictions
+    assert not urgent.spec.node_name
+    assert not dict(vain._pauses.items()) and len(dict(vain._lost_rooms.items())) == 1

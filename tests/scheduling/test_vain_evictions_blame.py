@@ -216,3 +216,18 @@ def test_a_refusal_counts_though_the_watch_has_yet_to_report_the_victims_that_go
     d.engine.eviction_finished(first.metadata.uid, EvictionOutcome.GOING, "", d.now)
     d.engine.eviction_finished(second.metadata.uid, EvictionOutcome.BLOCKED, "a budget", d.now)
     assert sum(counted(d).values())
+
+
+def test_a_refused_bind_beside_pods_for_which_others_were_evicted_counts_until_the_gang_is_bound() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    low, pods = run_pod(d, "low", "s1-l1-1"), members(d, "g", 2)
+    d.step(1)
+    assert d.preempted() == ["low"]
+    d.evict(low)
+    d.step(0.1)
+    nodes = {bind.node: uid for uid, bind in d.flight.items()}
+    d.answer(nodes["s1-l1-2"], BindOutcome.REJECTED, "no")
+    assert counted(d) == {"ITS_NAMESPACE": 1}
+    for _ in range(30):
+        d.settle(1)
+    assert len(d.where(*pods)) == 2 and not counted(d)

@@ -408,7 +408,7 @@ class Engine:
         uid = member.uid
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
         if outcome is BindOutcome.REJECTED:
-            self._refused(member, now)
+            self._refused(workload, member, now)
         if outcome is BindOutcome.BOUND:
             self.contention.answered(uid, now)
             if self.preempting.vain_evictions.waves:
@@ -420,9 +420,9 @@ class Engine:
             self.preempting.undone(uid, workload, now, of_users=ended)
             self._not_bound[workload.id] = now + self.outcomes.backoff(workload, message)
 
-    def _refused(self, member: Member, now: float) -> None:
+    def _refused(self, workload: Workload, member: Member, now: float) -> None:
         """Record that the API server refused to bind a pod: if others were evicted for it, that was in vain."""
-        if self.preempting.vain_evictions.refused(member.uid, now):
+        if self.preempting.vain_evictions.refused(member.uid, workload.id, now):
             self.outcomes.admission_backoff.evicted_in_vain(kind_of(member))
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
@@ -433,7 +433,7 @@ class Engine:
         try:
             self.outcomes.rehearsed(uid, outcome, message, now)
             if outcome is BindOutcome.REJECTED and (membership := self.workloads.of_pod(uid)) is not None:
-                self._refused(membership[1], now)
+                self._refused(*membership, now)
         except Exception as error:
             self._out += failure_of(f"dry-run bind of pod {uid}", error, Activity.OUTCOME)
             self.outcomes.admission_backoff.answered(uid, "")

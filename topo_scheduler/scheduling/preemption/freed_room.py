@@ -92,12 +92,13 @@ def taken_by(world: World, room: FreedRoom, own: Container[str]) -> TakenBy:
     """
     ledger, inventory = world.ledger, world.inventory
     devices = {device for allocation in room.devices for device in inventory.devices_of_allocation(allocation)}
-    used = inventory.used_by_others(devices, room.namespace)
-    if 2 * len(used) > len(devices):
+    lost = inventory.used_by_others(devices, room.namespace)
+    lost |= {device for device in devices if inventory.device(device) is None}  # the driver withdrew it
+    if 2 * len(lost) > len(devices):
         return TakenBy.OTHERS
     of_workload: defaultdict[str, Counter[int]] = defaultdict(Counter)
     of_namespace: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    others = bool(used)
+    others = bool(lost)
     for uid in _pods_on(ledger, room.amounts):
         entry = ledger.get(uid)
         if entry is None or room.present.get(uid) == entry.amounts:

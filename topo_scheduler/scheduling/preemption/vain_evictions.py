@@ -203,9 +203,14 @@ class VainEvictions:
             self._fail(wave, taken, now)
         wave.is_settled, wave.room = True, None
 
-    def refused(self, uid: str, now: float) -> bool:
-        """Record that the API server refused to bind a pod with a place; return whether that counts as a failure."""
+    def refused(self, uid: str, id_: str, now: float) -> bool:
+        """Record that the API server refused to bind a pod of a workload; return whether that counts as a failure.
+
+        It counts if others were evicted for that pod, or for others of its workload that are not bound yet.
+        """
         wave = self._of_pod.get(uid)
+        if wave is None:
+            wave = next((wave for wave in reversed(self.waves.get(id_, ())) if wave.is_open), None)
         if wave is None or not wave.is_open:
             return False
         self._fail(wave, TakenBy.ITS_NAMESPACE, now)
