@@ -16,6 +16,7 @@ class Lists:
 
     def __init__(self, *states: Sequence[Json]) -> None:
         self.left = list(states)
+        self.events: list[tuple[str, Json]] = []
         self.all_listed = asyncio.Event()
 
     async def request(self, method: str, where: str) -> Json:
@@ -31,8 +32,9 @@ class Lists:
         assert version
         if plural == "nodes":
             await asyncio.Event().wait()
+        for event in self.events:
+            yield event
         raise aiohttp.ClientPayloadError
-        yield
 
 
 def _pod(name: str, node: str, phase: str) -> Json:

@@ -1,5 +1,6 @@
 """A Migration whose planning costs too much is put aside, with its reason and growing pauses; the others go on."""
 
+from itertools import count
 from typing import Final
 
 import pytest
@@ -15,7 +16,8 @@ from topo_scheduler.recovery.model.instructions import (
     RecoveryInstruction,
     Warn,
 )
-from topo_scheduler.state.operation_budget import charge
+from topo_scheduler.recovery.model.migration_state import Tracked
+from topo_scheduler.state.operation_budget import CLOCK_EVERY_OPERATIONS, charge
 from topo_scheduler.state.pods.caps import MAX_TERMS
 
 COSTLY_PODS: Final = 560
@@ -100,3 +102,43 @@ def test_a_search_by_choice_is_stopped_at_its_budget_and_pauses_longer_each_time
         assert search.run(work, now + pause - 1) == [], "it pauses"
         now += pause
     assert not finished
+
+
+def test_a_search_by_choice_that_takes_too_long_is_stopped_and_pauses() -> None:
+    readings, finished = count(), []
+    search = Guarded("a search", lambda: 3.0 * next(readings))
+
+    def work() -> list[RecoveryInstruction]:
+        for _ in range(6):
+            charge(CLOCK_EVERY_OPERATIONS)
+        finished.append(True)
+        return []
+
+    warning, counted = search.run(work, 0.0)
+    assert isinstance(warning, Warn) and "it takes more than 5 s" in warning.message
+    assert counted == CountRecoveryFailure("time")
+    assert search.run(work, 9.0) == [], "it pauses"
+    assert not finished
+
+
+def test_a_migration_whose_step_takes_too_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the step stands still until planning begins, and then reads 3 s later each time."""
+    world = World(RECOVERY_ENABLED, {"s1/l1": 2})
+    world.put("pod", "s1-l1-1", 8, namespace=HOSTILE)
+    world.run(1)
+    readings = count()
+    migrations = world.recovery.migrations
+    advance = migrations._advance
+
+    def lasting(tracked: Tracked, now: float) -> None:
+        for _ in range(6):
+            charge(CLOCK_EVERY_OPERATIONS)
+        advance(tracked, now)
+
+    monkeypatch.setattr(migrations, "_clock", lambda: 3.0 * next(readings))
+    monkeypatch.setattr(migrations, "_advance", lasting)
+    world.request("costly", "pod", namespace=HOSTILE)
+    world.run(0)
+    ((reason, message),) = events(world)
+    assert reason == "SearchTooExpensive" and "it takes more than 5 s" in message
+    assert world.migrations[KEY].phase is None

@@ -185,7 +185,7 @@ class Driver:
     def explain(self, seconds: float = 0) -> list[Instruction]:
         """Let time pass and the engine explain all that waits; return what it said."""
         self.now += seconds
-        said = self.engine.explain(self.now, lambda: 0.0, 1.0)
+        said = self.engine.explain(self.now, self.clock, 1.0)
         assert not any(isinstance(instruction, LogWarning) and FAULT in instruction.message for instruction in said), (
             said
         )

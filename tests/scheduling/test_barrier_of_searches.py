@@ -261,6 +261,46 @@ def test_an_attempt_that_takes_too_long_ends_and_others_have_theirs(monkeypatch:
     assert d.where(evil, good).keys() == {"good"}
 
 
+def test_an_explanation_that_takes_too_long_is_stopped_and_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    explanation = d.engine.why._explanation
+
+    def lasting(workload: Any, *arguments: Any) -> Iterator[Any]:
+        if workload.name == "evil":
+            slowly()
+        yield from explanation(workload, *arguments)
+
+    monkeypatch.setattr(d.engine.why, "_explanation", lasting)
+    evil, good = gang(2, name="evil"), gang(2, name="good")
+    d.apply(*evil, *good)
+    d.step()
+    racing(d)
+    for _ in range(9):
+        d.explain(1)
+    assert counted(d) == [("explanation", "time")]
+    assert "What would help" in d.told(good[0])[-1]
+    assert "What would help" not in d.told(evil[0])[-1]
+
+
+def test_a_search_for_nodes_to_reserve_that_takes_too_long_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = full()
+    d.engine.configure(configured("{reservation: {gangs: 2, maxGPUSharePerNamespace: 1}}"))
+    plan = Choosing.plan
+
+    def lasting(self: Choosing, workload: Any, *arguments: Any) -> Any:
+        if workload.name == "evil":
+            slowly()
+        return plan(self, workload, *arguments)
+
+    monkeypatch.setattr(Choosing, "plan", lasting)
+    d.apply(*gang(2, name="evil"), *gang(2, name="good"))
+    racing(d)
+    for _ in range(80):
+        d.step(1)
+    assert [held.workload for held in d.engine.reserving.holds] == ["default/good"]
+    assert set(counted(d)) == {("reservation", "time")}
+
+
 def heavy_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches exceed any budget, but for those of a pod with 1000 milli-CPU, which need more than the least budget."""
 

@@ -579,7 +579,7 @@ class Engine:
                     break
         for namespace in self.queue.take_slowed():
             self._out.append(LogWarning(f"{SLOWED} {namespace}", namespace))
-        self._shorten_waits(now, lambda: clock() - started <= budget)
+        self._shorten_waits(now, lambda: clock() - started <= budget, clock)
 
     def _follow_up(self, now: float, clock: Callable[[], float]) -> None:
         """Write binds again, roll back gangs that stayed partially bound, and write finalizers of resource claims."""
@@ -597,16 +597,16 @@ class Engine:
         """
         return self.why.work(now, now + self.world.epoch, clock, budget)
 
-    def _shorten_waits(self, now: float, more: More) -> None:
+    def _shorten_waits(self, now: float, more: More, clock: Callable[[], float]) -> None:
         """Reserve nodes for large pending workloads, search for moves, and publish the news to these workloads."""
         news: list[tuple[Workload, str]] = []
         try:
-            news += self.reserving.due(now, more)
+            news += self.reserving.due(now, more, clock)
         except Exception as error:
             self._out += self._failed_for(self.reserving.failed(now), error, Activity.RESERVATION)
         try:
             if not self.reserving.working:
-                news += self.moving.due(now, more)
+                news += self.moving.due(now, more, clock)
         except Exception as error:
             self.preempting.nominations.remove_charges()
             self._out += self._failed_for(self.moving.failed(now), error, Activity.MOVES)

@@ -13,6 +13,8 @@ from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 SLICE_OPERATIONS: Final = 4_000_000
 """Maximum operations of one slice, so that no decision has to wait long for it."""
+SLICE_SECONDS: Final = 5.0
+"""Maximum seconds of one slice. Only work that is not counted in operations takes so long."""
 STEP_SECONDS: Final = 0.005
 """Seconds of slices in one step of recovery; one slice may take longer."""
 NEXT_STEP_SECONDS: Final = 0.02
@@ -70,21 +72,23 @@ class SlicedSearch(Generic[T]):
         """Drop the search that is under way."""
         self._steps = None
 
-    def work(self, more: More) -> list[T]:
+    def work(self, more: More, clock: Callable[[], float] | None = None) -> list[T]:
         """Run the next slice, and further ones while there is time; return the results.
 
         Args:
             more: returns whether there is time for another slice.
+            clock: measures the time of each slice, in seconds; None for no limit of time.
 
         Raises:
-            OverBudgetError: one slice took too many operations. The search is dropped, as after any other exception.
+            OverBudgetError: one slice took too many operations, or too long. The search is dropped, as after any other
+                exception.
         """
         results: list[T] = []
         guard = self._world.around.extensions.guard
         while (steps := self._steps) is not None:
             guard.begin()
             try:
-                with limited(OperationBudget(SLICE_OPERATIONS)):
+                with limited(OperationBudget(SLICE_OPERATIONS, SLICE_SECONDS, clock)):
                     result = next(steps)
             except StopIteration:
                 self._steps = None
@@ -105,10 +109,11 @@ class SlicedSearch(Generic[T]):
             clock: measures the time of the slices, in seconds; if it stands still, one step does all.
 
         Raises:
-            OverBudgetError: one slice took too many operations. The search is dropped, as after any other exception.
+            OverBudgetError: one slice took too many operations, or too long. The search is dropped, as after any other
+                exception.
         """
         self.stepped_at = clock()
-        return self.work(lambda: clock() - self.stepped_at < STEP_SECONDS)
+        return self.work(lambda: clock() - self.stepped_at < STEP_SECONDS, clock)
 
     def _now(self) -> object:
         nodes = self._world.nodes

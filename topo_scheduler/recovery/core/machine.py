@@ -61,8 +61,8 @@ class Recovery:
         self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
         context = self.migrations.context
         searches = (Defragmenting(context, clock), BlockEnlarging(context, clock), Improving(context, clock))
-        self._searches = [(search, Guarded(f"{type(search).__name__} of recovery")) for search in searches]
-        self._healed = Guarded("healing of failed nodes")
+        self._searches = [(search, Guarded(f"{type(search).__name__} of recovery", clock)) for search in searches]
+        self._healed = Guarded("healing of failed nodes", clock)
         self._out: list[RecoveryInstruction] = []
         self._held = ""
         self._avoided: frozenset[str] = frozenset()

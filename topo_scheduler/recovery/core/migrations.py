@@ -33,7 +33,7 @@ from topo_scheduler.recovery.model.migration_state import (
 from topo_scheduler.recovery.model.ownership import answers_at
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import SEARCH_INTERVAL_SECONDS, Planning
-from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
+from topo_scheduler.scheduling.barrier import ATTEMPT_SECONDS, FAULT, described, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
@@ -391,7 +391,7 @@ class Migrations:
     def _try(self, tracked: Tracked, now: float) -> None:
         """Process a Migration; if that raises or exceeds its budget, the Migration pauses and the others go on."""
         try:
-            with limited(OperationBudget(STEP_OPERATIONS)):
+            with limited(OperationBudget(STEP_OPERATIONS, ATTEMPT_SECONDS, self._clock)):
                 self._advance(tracked, now)
         except Exception as error:
             tracked.backoff.fail(now)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, RecoveryInstruction, Warn
-from topo_scheduler.scheduling.barrier import Backoff, described, kind_of
+from topo_scheduler.scheduling.barrier import ATTEMPT_SECONDS, Backoff, described, kind_of
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 STEP_OPERATIONS: Final = 4_000_000
@@ -27,6 +27,8 @@ class Guarded:
 
     name: str
     """Name of the work in the log."""
+    clock: Callable[[], float] | None = None
+    """Measures how long the work takes, in seconds; None for no limit of time."""
     _backoff: Backoff = field(default_factory=Backoff)
 
     def not_before(self, due: float | None) -> float | None:
@@ -38,7 +40,7 @@ class Guarded:
         if now < self._backoff.until:
             return []
         try:
-            with limited(OperationBudget(STEP_OPERATIONS)):
+            with limited(OperationBudget(STEP_OPERATIONS, ATTEMPT_SECONDS, self.clock)):
                 instructions = work()
         except Exception as error:
             self._backoff.fail(now)

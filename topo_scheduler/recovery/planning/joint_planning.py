@@ -218,7 +218,7 @@ class JointPlanning:
             return self.clock() - started < STEP_SECONDS
 
         while search.parts.going:
-            results = search.parts.work(time_left)
+            results = search.parts.work(time_left, self.clock)
             if results:
                 search.parts.drop()
                 self._take(search, results[0], tracked, now)

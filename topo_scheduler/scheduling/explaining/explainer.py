@@ -317,7 +317,7 @@ class Explainer:
             self._schedule(id_, case, now + (RESTART_SECONDS if case.restarts % MAX_RESTARTS else REFRESH_SECONDS))
             return []
         try:
-            explanations = self._parts.work(never)
+            explanations = self._parts.work(never, clock)
         except PluginError:
             self._schedule(id_, case, now + REFRESH_SECONDS)
             return []  # the attempt reports it

@@ -9,7 +9,7 @@ pause between searches grows with their cost.
 """
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -170,11 +170,13 @@ class Moving:
         if self._wanted:
             self._wanted.pop(id_, None)
 
-    def due(self, now: float, more: More = always) -> list[tuple[Workload, str]]:
+    def due(
+        self, now: float, more: More = always, clock: Callable[[], float] | None = None
+    ) -> list[tuple[Workload, str]]:
         """Search for moves for one gang that has been pending long enough. Return it if the plan changed.
 
-        ``more`` returns whether there is time left. The next call continues an unfinished search. The result also
-        contains the reason of the gang.
+        ``more`` returns whether there is time left. The next call continues an unfinished search. ``clock`` limits the
+        time of each part of it. The result also contains the reason of the gang.
         """
         self._now = now
         if self._parts.stale:
@@ -184,7 +186,7 @@ class Moving:
                 self._searched.state = None
         if not self._parts.going and not self._begin(now):
             return []
-        return self._parts.work(more)
+        return self._parts.work(more, clock)
 
     def failed(self, now: float) -> str:
         """Give up a search that raised, and pause searches for its gang. Return the ID of the gang."""

@@ -21,7 +21,7 @@ nodes again.
 """
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
 from math import inf
@@ -295,10 +295,13 @@ class Reserving:
             if not waits(self._workloads.get(held.workload)):
                 self.forget(held.workload)
 
-    def due(self, now: float, more: More = always) -> list[tuple[Workload, str]]:
+    def due(
+        self, now: float, more: More = always, clock: Callable[[], float] | None = None
+    ) -> list[tuple[Workload, str]]:
         """Reserve nodes for workloads that have been pending long enough.
 
-        Work that is not done when ``more`` reports that no time is left continues at the next call.
+        Work that is not done when ``more`` reports that no time is left continues at the next call. ``clock`` limits
+        the time of each part of it.
 
         Returns:
             The workloads for which other nodes are reserved now, and the reason why each is pending.
@@ -318,7 +321,7 @@ class Reserving:
             self._moved = False
             self._first_began = now if self._first_began is None else -inf
             self._parts.begin(self._look())
-        news = self._parts.work(more)
+        news = self._parts.work(more, clock)
         self._left_at = self._state()
         return news
 
