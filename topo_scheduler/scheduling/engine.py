@@ -46,7 +46,7 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.nominations import Nominations
-from topo_scheduler.scheduling.preemption.victim_search import SEARCH_OPERATIONS
+from topo_scheduler.scheduling.preemption.victim_search import SEARCH_OPERATIONS, SearchRequest
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import has_begun, is_partially_bound, lacking, least_of, order_of
@@ -873,15 +873,21 @@ class Engine:
         self._phase = Activity.PREEMPTION
         budget = self.barrier.budget(workload.namespace, now, clock, SEARCH_OPERATIONS)
         try:
-            shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
-            failed = partial(self.barrier.exceeded, workload.namespace, now=now)
+            request = SearchRequest(
+                workload,
+                least,
+                now,
+                now + self.world.epoch,
+                budget,
+                reserved=kept[1],
+                shares=partial(self.reserving.shares, workload, now),
+                failed=partial(self.barrier.exceeded, workload.namespace, now=now),
+            )
             obstacle = self.outcomes.admission_backoff.why_none_makes_room(workload.id, least)
             if obstacle and not self.preempting.claims(workload.id):
                 preempt: list[Instruction] = []
             else:
-                preempt, obstacle = self.preempting.consider(
-                    workload, least, decision, now, wall, kept[1], shares, budget, failed
-                )
+                preempt, obstacle = self.preempting.consider(request, decision)
                 self.outcomes.outrank(self.preempting.take_outranked())
         except PluginError as error:
             return self._unschedulable.plugin_failed(workload, pending, error, now)

@@ -5,7 +5,7 @@ A workload with a plan holds a *claim*: its pods are nominated and its victims a
 ended, the scheduler does nothing more for it. `claims` describes how claims end.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 from topo_scheduler.api.config import PreemptionSpec
@@ -27,18 +27,16 @@ from topo_scheduler.scheduling.preemption.nominations import Nominations, nomina
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
 from topo_scheduler.scheduling.preemption.search_turns import SearchTurns
-from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.vain_evictions import (
     ONE_AT_A_TIME,
     PAUSED,
     VainEvictions,
 )
 from topo_scheduler.scheduling.preemption.vain_searches import VainSearches
-from topo_scheduler.scheduling.preemption.victim_search import NOT_DEALLOCATED, SEARCH_OPERATIONS, VictimSearch
+from topo_scheduler.scheduling.preemption.victim_search import NOT_DEALLOCATED, SearchRequest, VictimSearch
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.operation_budget import OperationBudget
 from topo_scheduler.state.pods.disruption_budgets import Budgets
 from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 
@@ -272,42 +270,24 @@ class Preempting:
         self._forget(workload.id)
         return out
 
-    def consider(
-        self,
-        workload: Workload,
-        members: Sequence[Member],
-        decision: Decision,
-        now: float,
-        wall: float,
-        reserved: Hashable = None,
-        shares: Callable[[], Sequence[ReservationShare]] = lambda: (),
-        budget: OperationBudget | None = None,
-        failed: Callable[[Exception], None] = lambda error: None,
-    ) -> tuple[list[Instruction], str]:
+    def consider(self, request: SearchRequest, decision: Decision) -> tuple[list[Instruction], str]:
         """Search for victims for members of a workload that have no place.
 
         Args:
-            workload: the workload of the members.
-            members: the members that must be placed at once.
-            decision: why they have no place.
-            now: seconds.
-            wall: seconds since the epoch.
-            reserved: identifies the reservations that are charged.
-            shares: what reservations would take of the room that pods leave.
-            budget: limit of a search; `SEARCH_OPERATIONS` by default.
-            failed: called with the exception that a search raised.
+            request: what to search for.
+            decision: why the members have no place.
 
         Returns:
             The instructions, and a sentence to add to the reason why the members are pending.
         """
+        workload, members, now = request.workload, request.members, request.now
         out: list[Instruction] = []
         for member in members if self._claims.nominated_for else ():
             if self._claims.claimed_by_other(member.uid, workload.id):
                 self._lose(member.uid, now)
         claim = self._claims.get(workload.id)
         if claim is None and self._claims.adopt(workload, members, now) is not None:
-            budget = budget or OperationBudget(SEARCH_OPERATIONS)
-            out += self._search.keep_devices(workload, members, now, wall, shares, budget, failed)
+            out += self._search.keep_devices(request)
             claim = self._claims.get(workload.id)
         # The predecessor may not have evicted all victims. Until others are chosen, the freed room is kept.
         keeps = claim is not None and claim.adopted and decision.room_helps and self._could(workload, members)
@@ -337,10 +317,7 @@ class Preempting:
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = self.vain_evictions.next_turn(workload.namespace, now)
             return out, f"{ONE_AT_A_TIME}."
-        budget = budget or OperationBudget(SEARCH_OPERATIONS)
-        searched, reason = self._search.search(
-            workload, members, now, wall, reserved, shares, budget, failed, self.count_for
-        )
+        searched, reason = self._search.search(request, self.count_for)
         return out + searched, reason
 
     @property

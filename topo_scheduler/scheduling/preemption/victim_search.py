@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,25 @@ NOT_DEALLOCATED: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What one search for victims is about, and its limits.
+
+    ``members`` of the workload must be placed at once. ``now`` is in seconds, ``wall`` in seconds since the epoch.
+    ``reserved`` identifies the reservations that are charged. ``shares`` returns what reservations would take of the
+    room that pods leave. ``budget`` limits the search. ``failed`` is called with the exception that the search raised.
+    """
+
+    workload: Workload
+    members: Sequence[Member]
+    now: float
+    wall: float
+    budget: OperationBudget
+    reserved: Hashable
+    shares: Callable[[], Sequence[ReservationShare]]
+    failed: Callable[[Exception], None]
+
+
 class VictimSearch:
     """Searches for victims, each within a budget of operations."""
 
@@ -76,35 +96,20 @@ class VictimSearch:
         self._searches = searches
 
     def search(
-        self,
-        workload: Workload,
-        members: Sequence[Member],
-        now: float,
-        wall: float,
-        reserved: Hashable,
-        shares: Callable[[], Sequence[ReservationShare]],
-        budget: OperationBudget,
-        failed: Callable[[Exception], None],
-        count_for: Callable[[Workload], Hashable],
+        self, request: SearchRequest, count_for: Callable[[Workload], Hashable]
     ) -> tuple[list[Instruction], str]:
         """Search for victims, unless the result is known or it is not the turn of the workload.
 
         Args:
-            workload: the workload of the members.
-            members: the members that must be placed at once.
-            now: seconds.
-            wall: seconds since the epoch.
-            reserved: identifies the reservations that are charged.
-            shares: what reservations would take of the room that pods leave.
-            budget: limit of the search.
-            failed: called with the exception that the search raised.
+            request: what to search for.
             count_for: charges the nominations that count for a workload.
 
         Returns:
             The instructions, and a sentence to add to the reason why the members are pending.
         """
         out: list[Instruction] = []
-        groups, _, _ = self._attempts.groups(workload, members)
+        workload, now, budget = request.workload, request.now, request.budget
+        groups, _, _ = self._attempts.groups(workload, request.members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
         wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
@@ -114,7 +119,7 @@ class VictimSearch:
             # A search that ends because of a lowered budget says nothing about other namespaces: each has its own key.
             key = (workload.namespace, key)
         search = self._searches.share(workload.id, key)
-        stamp, reader = self._stamp(reserved, now), self._world.reader(workload.namespace)
+        stamp, reader = self._stamp(request.reserved, now), self._world.reader(workload.namespace)
         for known in (search, unlimited):
             if known is not None and known.stamp == stamp:
                 self._turns.leave(workload.id)
@@ -131,25 +136,25 @@ class VictimSearch:
         if (claim := self._claims.get(workload.id)) is not None:
             out += self._claims.clear(claim)
             count_for(workload)
-            stamp = self._stamp(reserved, now)
+            stamp = self._stamp(request.reserved, now)
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         spared = self._claims.spared.namespaces(now)
-        candidates = self._candidates(workload, usable, spared, now, wall)
+        candidates = self._candidates(request, usable, spared)
         plan = None
         try:
             with limited(budget):
-                plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace)
+                plan = self._plan(request, ask, layout, candidates, groups)
                 if plan is None and spared:
-                    candidates = self._candidates(workload, usable, frozenset(), now, wall)
-                    plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace)
+                    candidates = self._candidates(request, usable, frozenset())
+                    plan = self._plan(request, ask, layout, candidates, groups)
             search.exceeded = 0
         except PluginError:
             raise
         except Exception as error:
             # Room that comes free still helps the workload: it is unschedulable, and only this search pauses.
-            failed(error)
-            self._fail(search, workload, error, budget, stamp, now)
+            request.failed(error)
+            self._fail(search, request, error, stamp)
             self._turns.rest_after(workload.namespace, len(candidates.pods), now)
             name = f"workload {workload.namespace}/{workload.name}"
             failure = failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
@@ -168,33 +173,25 @@ class VictimSearch:
         self._turns.search_at_once(displaced)
         return out + claimed, ""
 
-    def keep_devices(
-        self,
-        workload: Workload,
-        members: Sequence[Member],
-        now: float,
-        wall: float,
-        shares: Callable[[], Sequence[ReservationShare]],
-        budget: OperationBudget,
-        failed: Callable[[Exception], None],
-    ) -> list[Instruction]:
+    def keep_devices(self, request: SearchRequest) -> list[Instruction]:
         """Choose devices for nominated pods of an adopted claim, as the status of a pod does not say which they are.
 
-        Otherwise pods of lower priority take those that come free first. Arguments are as for `search`.
+        Otherwise pods of lower priority take those that come free first.
         """
-        if not any(member.cls.claims for member in members):
+        workload, now = request.workload, request.now
+        if not any(member.cls.claims for member in request.members):
             return []
-        groups, _, _ = self._attempts.groups(workload, members)
+        groups, _, _ = self._attempts.groups(workload, request.members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
         try:
-            with limited(budget):
-                candidates = self._candidates(workload, None, frozenset(), now, wall)
-                plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace, evicting=False)
+            with limited(request.budget):
+                candidates = self._candidates(request, None, frozenset())
+                plan = self._plan(request, ask, layout, candidates, groups, evicting=False)
         except PluginError:
             raise
         except Exception as error:
-            failed(error)
+            request.failed(error)
             name = f"workload {workload.namespace}/{workload.name}"
             return failure_of(name, error, Activity.PREEMPTION, namespace=workload.namespace)
         if plan is None:
@@ -208,24 +205,17 @@ class VictimSearch:
         search = self._searches.of(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
 
-    def _fail(
-        self,
-        search: VainSearch,
-        workload: Workload,
-        error: Exception,
-        budget: OperationBudget,
-        stamp: Hashable,
-        now: float,
-    ) -> None:
+    def _fail(self, search: VainSearch, request: SearchRequest, error: Exception, stamp: Hashable) -> None:
         """Note that a search raised, and when it may be repeated.
 
         With a lowered budget the next one may find victims though nothing has changed, once the budget is larger.
         """
-        search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
+        workload = request.workload
+        search.exceeded = request.budget.operations if isinstance(error, OverBudgetError) else 0
         lowered = 0 < search.exceeded < SEARCH_OPERATIONS
         search.times += not lowered
         pause = FORGIVEN_SECONDS if lowered else pause_of(search.times)
-        search.until, search.stamp = now + pause, None if lowered else stamp
+        search.until, search.stamp = request.now + pause, None if lowered else stamp
         if lowered:
             self._turns.again[workload.id] = search.until
         search.reader = self._world.reader(workload.namespace)
@@ -247,16 +237,16 @@ class VictimSearch:
 
     def _plan(
         self,
+        request: SearchRequest,
         ask: PlacementQuery,
         layout: Layout,
         candidates: Candidates,
-        now: float,
-        shares: Callable[[], Sequence[ReservationShare]],
         groups: MembersByClass,
-        namespace: str,
+        *,
         evicting: bool = True,
     ) -> PreemptionPlan | None:
         """Return a plan, or only one that evicts no pod."""
+        now, shares, namespace = request.now, request.shares, request.workload.namespace
         of_classes = groups if any(cls.claims for cls, _ in groups) else ()
         if not candidates.pods and not candidates.leaving and not of_classes:
             return None
@@ -275,10 +265,8 @@ class VictimSearch:
         """Return whether no pod is evicted for devices, as Kubernetes would not deallocate them."""
         return self._claims.deallocation_stands_still and any(cls.claims for cls, _ in groups)
 
-    def _candidates(
-        self, workload: Workload, usable: Bool | None, closed: frozenset[str], now: float, wall: float
-    ) -> Candidates:
-        ledger = self._world.ledger
+    def _candidates(self, request: SearchRequest, usable: Bool | None, closed: frozenset[str]) -> Candidates:
+        workload, now, ledger = request.workload, request.now, self._world.ledger
         spent: Counter[str] = Counter()
         going = self._claims.final(workload.priority)
         for uid in going:
@@ -297,7 +285,7 @@ class VictimSearch:
             spent,
             spared,
             set(going),
-            wall,
+            request.wall,
             usable,
             closed,
             waiting=True,
