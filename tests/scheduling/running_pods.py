@@ -1,5 +1,6 @@
 """Pods that run before a test begins, and the pods that may preempt them or wait for their end."""
 
+from collections.abc import Iterable
 from math import inf
 
 from tests.helpers import make_pod, timestamp
@@ -19,6 +20,19 @@ def run_pod(d: Driver, name: str, node: str, *, gpus: int = 8, priority: int = 0
     pod = make_pod(name, gpus=gpus, node=node, priority=priority, scheduler=scheduler, phase="Running")
     d.apply(pod)
     return pod
+
+
+def refill(d: Driver, nodes: Iterable[str], number: int) -> None:
+    """Pods of other tenants come to those nodes that are empty."""
+    taken = {pod.spec.node_name for pod in d.pods.values()}
+    for node in nodes:
+        if node not in taken:
+            run_pod(d, f"low-{number}-{node}", node)
+
+
+def victims(d: Driver) -> list[Pod]:
+    """Return the pods that were preempted and have not ended."""
+    return [pod for pod in d.pods.values() if pod.metadata.name in d.preempted()]
 
 
 def urgent_pod(name: str = "urgent", priority: int = 10, gpus: int = 8) -> Pod:

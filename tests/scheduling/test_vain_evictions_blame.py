@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric_driver, gang
-from tests.scheduling.running_pods import run_pod, with_priority
+from tests.scheduling.running_pods import run_pod, victims, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
 from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, use_half
@@ -35,10 +35,6 @@ def members(d: Driver, name: str, size: int, *, priority: int = 10, namespace: s
     ]
     d.apply(*pods)
     return pods
-
-
-def victims(d: Driver) -> list[Pod]:
-    return [pod for pod in d.pods.values() if pod.metadata.name in d.preempted()]
 
 
 def counted(d: Driver) -> dict[str, int]:

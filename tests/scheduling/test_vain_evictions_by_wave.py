@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_pod
 from tests.scheduling.driver import Driver, fabric_driver
-from tests.scheduling.running_pods import run_pod
+from tests.scheduling.running_pods import run_pod, victims
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
@@ -44,11 +44,11 @@ def evict_for(d: Driver, pods: list[Pod]) -> list[Pod]:
     """Victims are chosen for some pods, and end; return them."""
     before = set(d.preempted())
     d.step(1)
-    victims = [pod for pod in d.pods.values() if pod.metadata.name in set(d.preempted()) - before]
-    d.evict(*victims)
+    evicted = [pod for pod in victims(d) if pod.metadata.name not in before]
+    d.evict(*evicted)
     d.step(1)
-    assert victims and all(pod.metadata.uid in d.flight for pod in pods)
-    return victims
+    assert evicted and all(pod.metadata.uid in d.flight for pod in pods)
+    return evicted
 
 
 def pauses(d: Driver) -> dict[str, int]:
@@ -81,8 +81,8 @@ def test_small_pods_that_are_bound_do_not_make_up_for_a_large_one_that_is_delete
     before = set(d.preempted())
     d.step(1)
     d.step(1)
-    victims = [pod for pod in d.pods.values() if pod.metadata.name in set(d.preempted()) - before]
-    d.evict(*victims)
+    evicted = [pod for pod in victims(d) if pod.metadata.name not in before]
+    d.evict(*evicted)
     d.delete(large)
     d.step(1)
     assert sum(pauses(d).values()) == 1
@@ -253,7 +253,7 @@ def test_other_pods_of_a_gang_that_use_the_room_are_no_failure() -> None:
     d.step(1)
     d.apply(*pods[:4])
     for _ in range(20):
-        d.evict(*[pod for pod in d.pods.values() if pod.metadata.name in d.preempted()])
+        d.evict(*victims(d))
         d.settle(1)
     assert len(d.where(*pods)) == 8 and not pauses(d)
     assert not d.engine.preempting.vain_evictions.waves

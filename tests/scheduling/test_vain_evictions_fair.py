@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import make_node, make_pod
 from tests.scheduling.affinity_pods import HOSTNAME, pod_anti_affinity
 from tests.scheduling.driver import Driver, fabric_driver, gang
-from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
+from tests.scheduling.running_pods import refill, run_pod, urgent_pod, victims, with_priority
 from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
 from topo_scheduler.api.objects import Pod, Taint
 from topo_scheduler.scheduling.instructions import BindOutcome
@@ -20,18 +20,6 @@ def of(namespace: str, pods: list[Pod]) -> list[Pod]:
     for pod in with_priority(pods, 10):
         pod.metadata.namespace = namespace
     return pods
-
-
-def refill(d: Driver, number: int) -> None:
-    """Pods of other tenants come to all nodes that are empty."""
-    taken = {pod.spec.node_name for pod in d.pods.values()}
-    for node in NODES:
-        if node not in taken:
-            run_pod(d, f"low-{number}-{node}", node)
-
-
-def victims(d: Driver) -> list[Pod]:
-    return [pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()]
 
 
 def evict_in_vain(d: Driver, name: str) -> int:
@@ -69,9 +57,9 @@ def evictions_in_five_minutes(*, redeems: bool) -> int:
     d.now = 1000.0
     while d.now < 1300:
         number += 1
-        refill(d, number)
+        refill(d, NODES, number)
         evictions += evict_in_vain(d, f"vain-{number}")
-        refill(d, -number)
+        refill(d, NODES, -number)
         if redeems:
             redeem(d, f"good-{number}")
         d.step(1)
@@ -207,7 +195,7 @@ def test_room_that_others_have_each_time_leads_to_short_pauses_in_the_end() -> N
     d = fabric_driver({"s1/l1": 4})
     evictions = 0
     for number in range(60):
-        refill(d, number)
+        refill(d, NODES, number)
         d.forget()
         pods = of("hostile", gang(4, name=f"g{number}"))
         d.apply(*pods)
@@ -310,7 +298,7 @@ def test_what_happens_to_a_place_without_its_namespace_is_no_failure(
 ) -> None:
     d = fabric_driver({"s1/l1": 4})
     for number in range(4):
-        refill(d, number)
+        refill(d, NODES, number)
         pods = of("honest", [make_pod(f"p{number}-{n}", gpus=8) for n in range(4)])
         d.forget()
         d.apply(*pods)
@@ -329,7 +317,7 @@ def test_what_happens_to_a_place_without_its_namespace_is_no_failure(
 
 def test_crumbs_that_another_namespace_takes_keep_the_others_of_a_namespace_waiting_for_a_minute_at_most() -> None:
     d = fabric_driver({"s1/l1": 4})
-    refill(d, 0)
+    refill(d, NODES, 0)
     pods = of("honest", gang(4))
     d.apply(*pods)
     longest = 0.0
@@ -351,7 +339,7 @@ def test_crumbs_that_another_namespace_takes_keep_the_others_of_a_namespace_wait
 def test_workloads_that_wait_for_a_pause_search_once_it_is_taken_back() -> None:
     d = fabric_driver({"s1/l1": 4})
     vain_evictions = d.engine.preempting.vain_evictions
-    refill(d, 0)
+    refill(d, NODES, 0)
     for _ in range(2):
         d.step(1)
         vain_evictions.in_vain("honest", d.now)

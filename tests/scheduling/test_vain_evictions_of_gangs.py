@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric_driver, gang
-from tests.scheduling.running_pods import run_pod, with_priority
+from tests.scheduling.running_pods import run_pod, victims, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome
 
@@ -49,7 +49,7 @@ def run_round(d: Driver, number: int, lose: Callable[[Driver, list[Pod]], None])
     d.forget()
     d.apply(*pods)
     d.step(1)
-    evicted = [pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()]
+    evicted = victims(d)
     lose(d, pods)
     d.evict(*evicted)
     for _ in range(35):
@@ -223,7 +223,7 @@ def rounds_that_evict(d: Driver, scene: Callable[[Driver, int, list[Pod]], None]
 def another_namespace_takes_a_crumb(d: Driver, number: int, pods: list[Pod]) -> None:
     crumb = make_pod(f"crumb-{number}", namespace="accomplice", gpus=1, node=NODES[0], priority=10, phase="Running")
     d.apply(crumb)
-    d.evict(*(pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()))
+    d.evict(*victims(d))
     d.step(1)
     d.delete(*pods)
 
@@ -238,7 +238,7 @@ def tiny_pods_come_in_their_place(d: Driver, number: int, pods: list[Pod]) -> No
     d.delete(pods[0])
     d.settle(0.5)
     assert not d.preempted() or len(d.where(*tiny)) == 4
-    d.evict(*(pod for pod in list(d.pods.values()) if pod.metadata.name in d.preempted()))
+    d.evict(*victims(d))
     for _ in range(3):
         d.step(1)
 

@@ -6,25 +6,18 @@ import pytest
 
 from tests.helpers import controlled_by, make_pod
 from tests.scheduling.driver import Driver, fabric_driver
-from tests.scheduling.running_pods import run_pod
+from tests.scheduling.running_pods import refill, run_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.preemption.vain_evictions import LONGEST_SHARED_PAUSE_SECONDS
 
-NODES = 8
+NODES = [f"s1-l1-{number}" for number in range(1, 9)]
 GANG, SIZE = "topology.scheduler/gang-name", "topology.scheduler/gang-size"
 MOST_WAVES = 7
 """Waves of evictions in 200 seconds with pauses of 0, 10, 20, 40, 80 and 160 seconds, and some time between them."""
 
 
-def refill(d: Driver, number: int) -> None:
-    """The controller of the victims makes them again."""
-    for node in (f"s1-l1-{row}" for row in range(1, NODES + 1)):
-        if not any(pod.spec.node_name == node for pod in d.pods.values()):
-            run_pod(d, f"low-{number}-{node}", node)
-
-
 def member(d: Driver, name: str, gang: str, gpus: int, *, age: float = 0.0, priority: int = 10) -> Pod:
-    annotations = {GANG: gang, SIZE: str(NODES)} if gang else {}
+    annotations = {GANG: gang, SIZE: str(len(NODES))} if gang else {}
     pod = make_pod(name, gpus=gpus, namespace="evil", priority=priority, created=d.now - age, annotations=annotations)
     d.apply(pod)
     return pod
@@ -32,7 +25,7 @@ def member(d: Driver, name: str, gang: str, gpus: int, *, age: float = 0.0, prio
 
 def tiny_pods_overtake(d: Driver, pods: list[Pod], number: int) -> list[Pod]:
     """As many older pods of the gang, without GPUs, get a place while the victims end."""
-    return [member(d, f"tiny-{number}-{n}", f"g{number}", 0, age=100) for n in range(NODES)]
+    return [member(d, f"tiny-{number}-{n}", f"g{number}", 0, age=100) for n in range(len(NODES))]
 
 
 def the_gang_shrinks(d: Driver, pods: list[Pod], number: int) -> list[Pod]:
@@ -64,14 +57,14 @@ def test_a_gang_that_uses_less_than_half_of_its_room_has_few_others_evicted(
     trick: Callable[[Driver, list[Pod], int], list[Pod]],
 ) -> None:
     """Its pods are deleted as soon as all victims have ended."""
-    d, waves, number = fabric_driver({"s1/l1": NODES}), 0, 0
+    d, waves, number = fabric_driver({"s1/l1": len(NODES)}), 0, 0
     d.now = 5000.0
     start = d.now
     while d.now < start + 200:
         number += 1
-        refill(d, number)
+        refill(d, NODES, number)
         d.forget()
-        pods = [member(d, f"p-{number}-{n}", f"g{number}", 8) for n in range(NODES)]
+        pods = [member(d, f"p-{number}-{n}", f"g{number}", 8) for n in range(len(NODES))]
         d.step(1)
         victims = [pod for pod in d.pods.values() if pod.metadata.name in d.preempted()]
         waves += bool(victims)
