@@ -43,6 +43,22 @@ def job(d: Driver) -> None:
     d.own(Owner("Job", "train", uid=JOB))
 
 
+@pytest.mark.parametrize("outcome", [EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED])
+def test_a_job_that_is_deleted_while_pods_are_evicted_for_it_is_the_reason_that_this_is_in_vain(
+    outcome: EvictionOutcome,
+) -> None:
+    d = full(2)
+    job(d)
+    d.apply(*members(2))
+    d.step(1)
+    first, second = [pod for pod in d.pods.values() if pod.metadata.name in d.preempted()]
+    d.evict(first)
+    d.disown(JOB)
+    d.evict(second, outcome=outcome)
+    vain = d.engine.preempting.vain_evictions
+    assert [pause.times for _, pause in vain._pauses.items()] == [1] and not dict(vain._shared_pauses.items())
+
+
 @pytest.mark.parametrize("size", [20, 100, 256])
 def test_a_gang_that_waits_and_whose_job_is_deleted_evicts_nothing(size: int) -> None:
     d = full(16)
