@@ -22,7 +22,7 @@ ARRIVALS_SECONDS = 30.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_lingjun_with_openb_pods_and_muri_gangs(cluster: Cluster, start_replica: StartReplica) -> None:
     """On the embedded server a tenth of it: there the fabric is what counts."""
     share = 10 if cluster.embedded else 1
@@ -47,7 +47,7 @@ async def test_lingjun_with_openb_pods_and_muri_gangs(cluster: Cluster, start_re
         done = [job for job in jobs if job.get("status", {}).get("completionTime")]
         return len(done) == len(work)
 
-    await cluster.wait_until(finished, 100, f"{len(work)} Jobs complete")
+    await cluster.wait_until(finished, 200, f"{len(work)} Jobs complete")
     watching.cancel()
     problems = [problem for name in seen.gangs for problem in verify_gang(nodes, list(seen.gangs[name].values()))]
     assert not problems, "\n".join(problems[:20])
