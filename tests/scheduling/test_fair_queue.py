@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.fair_queue import (
+    MAX_PASSED_OVER_SECONDS,
     MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
     MISSES_BEFORE_TURNS,
     OVERDUE_MISSES,
     PLACEMENTS_BY_SHARE,
+    EqualShares,
     FairnessLimits,
     FairWorkloadQueue,
     Order,
@@ -22,6 +24,7 @@ from topo_scheduler.scheduling.queueing.fair_queue import (
 from topo_scheduler.scheduling.queueing.queue import Queue
 
 NEVER = FairnessLimits(overdue_after=1e12)
+ATTEMPT_SECONDS = 1 / 16
 
 
 class Held:
@@ -96,6 +99,8 @@ class Line(RuleBasedStateMachine):
     @invariant()
     def it_is_known_whether_anybody_is_ready(self) -> None:
         assert self.turns.any_ready == bool(self.line)
+        timed = [*self.turns._passed_over, *self.turns._newly_ready]
+        assert sorted(timed) == sorted({order.namespace for order in self.line.values()})
         assert self.turns.next_due() is None
 
 
@@ -374,3 +379,113 @@ def test_nobody_is_overtaken_without_end(data: st.DataObject) -> None:
             break
     assert not any(id_.startswith("old") for id_ in waiting)
     assert overtaken <= PLACEMENTS_BY_SHARE * 6
+
+
+def attempts_behind(
+    others: int,
+    fits: Callable[[str], bool],
+    *,
+    seconds: float = ATTEMPT_SECONDS,
+    count: int = 100,
+    levels: tuple[int, ...] = (1000, 0),
+) -> list[str]:
+    """Return the namespaces that are tried, with so many seconds between two attempts.
+
+    Namespace a has 1,000 workloads of the first priority, the others ``others`` each of the next ones.
+    """
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    for namespace, priority in zip("abc", levels, strict=False):
+        for number in range(1000 if namespace == "a" else others):
+            queue.put(Order(priority, number, f"{namespace}{number}", namespace))
+    order, now = [], 0.0
+    for _ in range(count):
+        id_ = queue.take(now)
+        if id_ is None:
+            break
+        order.append(id_[0])
+        queue.tried(placed=fits(id_))
+        now += seconds
+    return order
+
+
+def test_attempts_in_vain_of_a_higher_priority_keep_others_waiting_for_half_a_second_only() -> None:
+    order = attempts_behind(30, lambda id_: id_[0] == "b")
+    first = order.index("b")
+    assert first == MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS
+    assert order[first : first + 60] == ["b", "a"] * 30, "every second attempt, until none of theirs is ready"
+
+
+def test_placements_of_a_higher_priority_go_first_however_long_they_take() -> None:
+    order = attempts_behind(30, lambda _: True, count=1030)
+    assert order == ["a"] * 1000 + ["b"] * 30
+
+
+def test_a_placement_now_and_then_does_not_keep_others_waiting() -> None:
+    order = attempts_behind(30, lambda id_: id_[0] == "b" or int(id_[1:]) % 2 == 0)
+    assert order.index("b") <= MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS + 1
+    assert order.count("b") == 30, "one for each attempt in vain"
+
+
+def test_attempts_in_vain_that_take_no_time_go_by_priority() -> None:
+    order = attempts_behind(30, lambda id_: id_[0] == "b", seconds=0.0, count=1030)
+    assert order == ["a"] * 1000 + ["b"] * 30
+
+
+def test_those_passed_over_go_by_priority_while_they_are_placed() -> None:
+    order = attempts_behind(20, lambda id_: id_[0] != "a", levels=(1000, 10, 0))
+    assert [name for name in order if name != "a"] == ["b"] * 20 + ["c"] * 20
+
+
+def test_those_passed_over_that_find_no_place_precede_others_once_for_each_placement_of_theirs() -> None:
+    order = attempts_behind(50, lambda id_: id_[0] == "c", levels=(1000, 10, 0))
+    assert "".join(order).lstrip("a").startswith("baca" * 20)
+
+
+def test_who_is_placed_at_a_lower_priority_does_not_keep_those_above_waiting() -> None:
+    """One attempt of b in ten finds a place."""
+    order = attempts_behind(50, lambda id_: id_[0] == "c" or id_ == "b10", levels=(1000, 10, 0))
+    others = [name for name in order if name != "a"]
+    assert others[:20] == ["b", "c"] * 10
+    assert others[20:23] == ["b", "b", "c"], "one that is placed keeps its turn"
+
+
+def test_who_finds_no_place_either_takes_every_second_attempt_at_most() -> None:
+    order = attempts_behind(50, lambda _: False)
+    assert order.count("b") == (100 - MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS) / 2
+
+
+def test_attempts_that_take_longer_than_that_alternate() -> None:
+    order = attempts_behind(30, lambda id_: id_[0] == "b", seconds=2 * MAX_PASSED_OVER_SECONDS)
+    assert order[:60] == ["a", "b"] * 30
+
+
+def test_a_namespace_is_passed_over_since_it_has_ready_workloads() -> None:
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    queue.put(Order(0, 0, "b0", "b"))
+    queue.drop("b0")
+    for number in range(10):
+        queue.put(Order(1000, number, f"a{number}", "a"))
+    for now in (0.0, 10.0):
+        assert str(queue.take(now)).startswith("a")
+        queue.tried(placed=False)
+    queue.put(Order(0, 0, "b0", "b"))
+    assert str(queue.take(10.0)).startswith("a")
+    queue.tried(placed=False)
+    queue.put(Order(0, 1, "b0", "b"))  # a change of the workload does not restart the wait
+    assert queue.take(10.0 + MAX_PASSED_OVER_SECONDS) == "b0"
+    assert set(queue._passed_over) == {"a"}
+    for number in range(10):
+        queue.drop(f"a{number}")
+    assert not queue._passed_over
+
+
+def test_a_namespace_without_tokens_is_not_passed_over_for_others() -> None:
+    queue = FairWorkloadQueue(EqualShares(), FairnessLimits(1e12, rate=0.5, burst=2))
+    for number in range(9):
+        for namespace, priority in ("ahead", 1000), ("limited", 0):
+            queue.put(Order(priority, number, f"{namespace}{number}", namespace))
+    assert names(queue, 4, now=0.0, placed=False) == ["ahead0", "ahead1", "limited0", "limited1"]
+    assert names(queue, 2, now=2.0, placed=False) == ["ahead2", "limited2"]
+    queue.configure(NEVER)
+    assert names(queue, 2, now=10.0, placed=False) == ["ahead3", "ahead4"]
+    assert names(queue, 2, now=10.5, placed=False) == ["limited3", "ahead5"]

@@ -8,11 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod
+from tests.scheduling.affinity_pods import spread_constraint
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.instructions import RecordDecision
-from topo_scheduler.scheduling.queueing.fair_queue import MISSES_BEFORE_TURNS, PLACEMENTS_BY_SHARE, FairnessLimits
+from topo_scheduler.scheduling.instructions import Bind, RecordDecision
+from topo_scheduler.scheduling.queueing.fair_queue import (
+    MAX_PASSED_OVER_SECONDS,
+    MISSES_BEFORE_TURNS,
+    PLACEMENTS_BY_SHARE,
+    FairnessLimits,
+)
 
+ATTEMPT_SECONDS = 1 / 16
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}
 
 
@@ -104,6 +111,47 @@ def test_ten_thousand_pods_of_one_team_do_not_hold_up_the_one_of_another(fits: b
         assert max(order.index("b"), order.index("c")) <= 2 * (MISSES_BEFORE_TURNS + 1), (
             "though b holds a quarter of the cluster"
         )
+
+
+@pytest.mark.parametrize("fits", [False, True], ids=["that fit nowhere", "that fit"])
+@pytest.mark.parametrize("policy", ["PreemptLowerPriority", "Never"])
+def test_pods_that_fit_nowhere_delay_no_other_team_for_long_whatever_their_priority(policy: str, *, fits: bool) -> None:
+    """Events make these pods ready again all the time, and each attempt takes a step of the loop."""
+    d = Driver(fabric({f"s1/l{leaf}": 4 for leaf in range(6)}))
+    for number in range(300 if fits else 60):
+        cpu = f"{number + 1}m"
+        pod = make_pod(f"a-{number}", namespace="a", cpu=cpu, memory="1Mi", priority=9, created=number)
+        pod.spec.preemption_policy = policy
+        if not fits:
+            pod.spec.topology_spread_constraints = [spread_constraint("no-node-has-this-label")]
+        d.apply(pod)
+    readings = itertools.count()
+    appeared: dict[str, float] = {}
+    delays: dict[str, float] = {}
+    ending: Pod | None = None
+    for number in range(200):
+        if ending is not None:
+            d.finish(ending)
+        ending = make_pod(f"other-{number}", namespace="c", scheduler="other", node="s1-l1-1")
+        d.apply(ending)
+        if number % 10 == 0:
+            probe = make_pod(f"b-{number}", namespace="b", cpu="1m", created=2000 + number)
+            appeared[probe.metadata.uid] = d.now
+            d.apply(probe)
+        said = d.engine.step(d.now, readings.__next__, 0)
+        d.said += said
+        for bind in [said for said in said if isinstance(said, Bind)]:
+            d.flight[bind.pod.uid] = bind
+            d.answer(bind.pod.uid)
+            if bind.pod.uid in appeared:
+                delays[bind.pod.uid] = d.now - appeared[bind.pod.uid]
+        d.now += ATTEMPT_SECONDS
+    assert len(decided(d)) >= 200
+    if fits:
+        assert not delays, "theirs go first by priority"
+    else:
+        assert len(delays) >= 19
+        assert max(delays.values()) <= MAX_PASSED_OVER_SECONDS + 2 * ATTEMPT_SECONDS
 
 
 def test_who_waits_is_woken_in_the_order_of_turns() -> None:

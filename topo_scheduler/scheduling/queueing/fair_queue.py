@@ -1,6 +1,6 @@
 """Order of the workloads that are ready: by priority, then the namespace with the smaller share, then age.
 
-These rules keep one namespace from blocking another of the same priority:
+These rules keep one namespace from blocking another:
 
 - A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
   After one such placement the next `PLACEMENTS_BY_SHARE` placements go by share again: an old backlog can't shut out a
@@ -10,6 +10,9 @@ These rules keep one namespace from blocking another of the same priority:
 - An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
   a row, namespaces take turns, the one with the oldest turn first. That ends when the one with the smallest share has
   a placement. An attempt that takes many operations counts as several.
+- A namespace with ready workloads of which none was tried for `MAX_PASSED_OVER_SECONDS` is passed over. After each
+  attempt by the other rules that finds no place, the next one goes to such a namespace, at any priority. They come by
+  priority, share and age too, but after an attempt without a placement each of the others has one first.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority. So is a namespace whose attempts are expensive (`ExpensiveAttempts`).
 
@@ -33,8 +36,10 @@ OVERDUE_MISSES: Final = 100
 """Attempts on overdue workloads without a placement after which every second attempt goes to others."""
 PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
+MAX_PASSED_OVER_SECONDS: Final = 0.5
+"""Seconds for which attempts without a placement may keep a namespace with ready workloads from having one tried."""
 MIN_KEPT_NAMESPACES: Final = 4096
-"""Namespaces whose last turn and tokens are kept at least."""
+"""Namespaces whose last turn, tokens and attempts after being passed over are kept at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,8 @@ class _PriorityLevel:
 class _TakenWorkload:
     """The attempt on the workload that was taken last. ``overdue``: taken because it had been pending for long.
 
-    ``smallest``: no other namespace with ready workloads of that priority had a smaller share.
+    ``smallest``: no other namespace with ready workloads of that priority had a smaller share. ``passed_over``: taken
+    because its namespace had been passed over.
     """
 
     level: _PriorityLevel
@@ -145,6 +151,7 @@ class _TakenWorkload:
     smallest: bool
     namespace: str
     now: float
+    passed_over: bool = False
 
 
 class FairWorkloadQueue:
@@ -160,6 +167,14 @@ class FairWorkloadQueue:
         self._turns = 0
         self._last_turn: dict[str, int] = {}
         self._waiting: dict[str, int] = {}
+        self._newly_ready: dict[str, None] = {}
+        """Namespaces without a ready workload at the last `take`."""
+        self._passed_over: dict[str, float] = {}
+        """Namespaces with ready workloads, and since when they are passed over, in seconds, the longest first."""
+        self._missed_by: str | None = None
+        """Namespace of the last attempt if that found no place, and the namespace had not been passed over."""
+        self._had_attempt: set[str] = set()
+        """Passed over namespaces that the others which are passed over now precede, once each."""
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
         self._skipped: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
@@ -179,11 +194,17 @@ class FairWorkloadQueue:
 
     def put(self, order: Order) -> None:
         """Make a workload ready."""
-        self.drop(order.id)
+        namespace = order.namespace
+        if namespace not in self._waiting:
+            self._newly_ready[namespace] = None
+        if (former := self._orders.get(order.id)) is not None:
+            if former[0].namespace == namespace:
+                self._remove(order.id)  # it stays passed over since then
+            else:
+                self.drop(order.id)
         self._tickets += 1
         ticket = self._tickets
         self._orders[order.id] = (order, ticket)
-        namespace = order.namespace
         self._waiting[namespace] = self._waiting.get(namespace, 0) + 1
         level = self._levels.get(order.level)
         if level is None:
@@ -200,10 +221,15 @@ class FairWorkloadQueue:
 
     def drop(self, id_: str) -> None:
         """Remove a workload. Its entries in the heaps are void from now on."""
-        entry = self._orders.pop(id_, None)
-        if entry is None:
-            return
-        order, _ = entry
+        if id_ in self._orders:
+            namespace = self._remove(id_)
+            if namespace not in self._waiting:
+                self._newly_ready.pop(namespace, None)
+                self._passed_over.pop(namespace, None)
+
+    def _remove(self, id_: str) -> str:
+        """Remove a workload that is ready; return its namespace, which may get another one at once."""
+        order, _ = self._orders.pop(id_)
         remaining = self._waiting[order.namespace] = self._waiting[order.namespace] - 1
         if not remaining:
             del self._waiting[order.namespace]
@@ -213,6 +239,7 @@ class FairWorkloadQueue:
             level.misses = level.overdue_misses = 0
             for heap in (level.lines, level.by_share, level.listed, level.by_turn, level.in_turn, level.by_wait):
                 heap.clear()
+        return order.namespace
 
     def take(self, now: float) -> str | None:
         """Remove and return the workload whose turn it is, or None if none is ready."""
@@ -223,6 +250,11 @@ class FairWorkloadQueue:
             if until <= now:
                 self._release(namespace)
         self._apply_changed_shares()
+        if self._newly_ready:
+            self._passed_over.update(dict.fromkeys(self._newly_ready, now))
+            self._newly_ready.clear()
+        if self._missed_by is not None and (id_ := self._take_passed_over(now)) is not None:
+            return id_
         for rank in self._ranked:
             level = self._levels[rank]
             selected = self._next(level, now) if level.live else None
@@ -232,6 +264,8 @@ class FairWorkloadQueue:
                 by_share = not overdue and level.misses < MISSES_BEFORE_TURNS
                 smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
+                del self._passed_over[namespace]
+                self._passed_over[namespace] = now
                 self.drop(id_)
                 level.last_overdue = overdue
                 self._current = _TakenWorkload(level, overdue, smallest, namespace, now)
@@ -247,7 +281,11 @@ class FairWorkloadQueue:
             return
         attempt, self._current = self._current, None
         level = attempt.level
-        if placed:
+        self._missed_by = None if placed or attempt.passed_over else attempt.namespace
+        if attempt.passed_over:  # it says nothing about the order within its priority
+            if not placed or self._had_attempt:
+                self._had_attempt.add(attempt.namespace)
+        elif placed:
             level.misses = 0 if attempt.smallest else level.misses
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
@@ -325,6 +363,29 @@ class FairWorkloadQueue:
                 return namespace
         return None
 
+    def _take_passed_over(self, now: float) -> str | None:
+        """Remove and return a workload of a namespace that has been passed over for too long, if there is one."""
+        waiting: list[str] = []
+        for namespace, since in self._passed_over.items():
+            if now - since < MAX_PASSED_OVER_SECONDS:
+                break
+            if namespace not in self._held and namespace != self._missed_by:
+                waiting.append(namespace)
+        namespaces = [namespace for namespace in waiting if namespace not in self._had_attempt]
+        if not namespaces or len(self._had_attempt) > MIN_KEPT_NAMESPACES:
+            self._had_attempt.clear()
+            namespaces = waiting
+        for rank in self._ranked if namespaces else ():
+            level = self._levels[rank]
+            keys = [(key, name) for name in namespaces if level.live and (key := self._key(level, name)) is not None]
+            if keys:
+                (_, _, id_), namespace = min(keys)
+                self._take_turn(namespace, now)
+                self.drop(id_)
+                self._current = _TakenWorkload(level, False, False, namespace, now, passed_over=True)
+                return id_
+        return None
+
     def _take_turn(self, namespace: str, now: float) -> None:
         self._turns += 1
         if len(self._last_turn) > MIN_KEPT_NAMESPACES:
@@ -393,6 +454,8 @@ class FairWorkloadQueue:
 
     def _release(self, namespace: str) -> None:
         del self._held[namespace]
+        if self._passed_over.pop(namespace, None) is not None:
+            self._newly_ready[namespace] = None  # it was not for the sake of others that none was tried
         for rank, entry in self._skipped.pop(namespace, ()):
             heapq.heappush(self._levels[rank].by_wait, entry)
         for level in self._levels.values():
