@@ -121,6 +121,7 @@ RULES: Final = (
     Rule("scheduling.preemption.vain_searches", "_searches", "MAX_SEARCHES", test=FED),
     Rule("scheduling.preemption.vain_searches", "_unused", "MAX_UNUSED_SEARCHES", ("_searches._unused",), test=FED),
     Rule("scheduling.queueing.fair_queue", "_tokens", "MIN_KEPT_NAMESPACES", ("_fair_queue._tokens",), test=FED),
+    Rule("scheduling.queueing.fair_queue", "_had_attempt", "MIN_KEPT_NAMESPACES", ("._had_attempt",), test=FED),
     Rule("state.statistics.duration_claims", "_records", "MAX_NAMESPACES", ("._records",), test=FED),
     Rule("state.statistics.gang_sizes", "_weights", "MAX_SIZES", test=FED),
     Rule("state.statistics.run_times", "_of_namespace", "MAX_WORKLOADS", ("._of_namespace",), test=FED),

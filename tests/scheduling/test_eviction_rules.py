@@ -164,6 +164,18 @@ def tokens() -> Feed:
     return add
 
 
+def attempts_of_passed_over() -> Feed:
+    queue = FairWorkloadQueue(None, FairnessLimits())
+    queue._passed_over["another"] = -10.0
+
+    def add(number: int) -> Sized:
+        queue._had_attempt.add(f"ns{number}")
+        queue._take_passed_over(0.0)
+        return queue._had_attempt
+
+    return add
+
+
 def runs_of_namespaces() -> Feed:
     runs = _KnownRun(3)
 
@@ -455,6 +467,7 @@ FEEDS: Final[dict[tuple[str, str], Callable[[], Feed]]] = {
     ("scheduling.preemption.vain_searches", "_searches"): searches,
     ("scheduling.preemption.vain_searches", "_unused"): unused_searches,
     ("scheduling.queueing.fair_queue", "_tokens"): tokens,
+    ("scheduling.queueing.fair_queue", "_had_attempt"): attempts_of_passed_over,
     ("state.statistics.duration_claims", "_records"): overruns,
     ("state.statistics.gang_sizes", "_weights"): gang_sizes,
     ("state.statistics.run_times", "_of_namespace"): runs_of_namespaces,

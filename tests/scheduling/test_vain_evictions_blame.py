@@ -1,7 +1,5 @@
 """Evictions in vain: whose failure it is if a gang loses room, and which workload answers for room that passes on."""
 
-from collections import Counter
-
 import pytest
 
 from tests.helpers import make_node, make_pod
@@ -9,9 +7,9 @@ from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, victims, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
-from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy, use_half
+from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, TakenBy
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
-from topo_scheduler.state.nodes.resources import CPU, GPU, PODS
+from topo_scheduler.state.nodes.resources import GPU
 
 GANG, SIZE = "topology.scheduler/gang-name", "topology.scheduler/gang-size"
 NODES = 4
@@ -117,19 +115,6 @@ def test_a_victim_that_stays_counts_once_others_were_evicted(namespace: str, rea
     d.evict(first)
     d.engine.eviction_finished(second.metadata.uid, EvictionOutcome.BLOCKED, "a budget", d.now)
     assert counted(d).get(reason) == 1
-
-
-def test_who_answers_for_room_needs_half_of_its_scarce_resource() -> None:
-    wanted = Counter({GPU: 8, CPU: 1000, PODS: 1})
-    room = FreedRoom("ns", {"node": dict(wanted)}, {}, {})
-    assert use_half(wanted, room, {"node": {GPU: 4, CPU: 1}})
-    assert not use_half(wanted, room, {"node": {GPU: 3, CPU: 1000, PODS: 1}})
-    assert not use_half(wanted, room, {"elsewhere": {GPU: 8}})
-    without = Counter({CPU: 1000, PODS: 1})
-    place_of_pods = FreedRoom("ns", {"node": dict(without)}, {}, {})
-    assert use_half(without, place_of_pods, {"node": {CPU: 500}}) and not use_half(
-        without, place_of_pods, {"node": {CPU: 499}}
-    )
 
 
 def test_room_that_passes_on_in_halves_is_in_vain_at_last() -> None:

@@ -25,7 +25,6 @@ from topo_scheduler.scheduling.preemption.freed_room import (
     TakenBy,
     by_node,
     room_on,
-    scarce_of,
     taken_by,
     use_half,
 )
@@ -33,6 +32,7 @@ from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.preemption.spared import SparedVictims
+from topo_scheduler.scheduling.preemption.take_over import TakeOver
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
@@ -62,6 +62,7 @@ class PreemptionClaim:
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway. ``room`` is where its pods get room, if pods are evicted.
     ``wanted`` are the amounts for which pods are evicted, by resource column, and ``emptied`` the nodes of these.
+    ``inherits``: it answers for evictions for other workloads, whose room it takes over.
     ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
@@ -82,6 +83,7 @@ class PreemptionClaim:
     room: FreedRoom | None = None
     wanted: Counter[int] = field(default_factory=Counter)
     emptied: frozenset[str] = frozenset()
+    inherits: bool = False
     profiles: dict[str, Profile | None] = field(default_factory=dict)
     lost_until: float = inf
     adopted: bool = False
@@ -91,25 +93,18 @@ class PreemptionClaim:
         """Whether a pod that was promised room is gone."""
         return self.lost_until < inf
 
+    @property
+    def freed(self) -> dict[str, Mapping[int, int]]:
+        """What its pods get on the nodes that are emptied, by node and resource column."""
+        amounts = self.room.amounts if self.room is not None else {}
+        return {node: amounts[node] for node in sorted(self.emptied) if node in amounts}
+
 
 @dataclass(slots=True)
 class _Patience(Pause):
     """Failed claims of a workload, and whether the API server ``refused`` an eviction for it."""
 
     refused: bool = False
-
-
-@dataclass(slots=True)
-class _Displaced:
-    """Claims of lower priority that end for a new one: the instructions, and their workloads.
-
-    ``wanted`` is the scarce resource of those for whose evictions the new one answers, and ``emptied`` their nodes.
-    """
-
-    out: list[Instruction] = field(default_factory=list)
-    workloads: list[str] = field(default_factory=list)
-    wanted: Counter[int] = field(default_factory=Counter)
-    emptied: frozenset[str] = frozenset()
 
 
 class PreemptionClaims:
@@ -130,8 +125,8 @@ class PreemptionClaims:
         """Pods with an eviction in progress by uid, and until when the scheduler assumes so, in seconds."""
         self._unanswered: set[str] = set()
         """Those of them whose eviction was not answered yet."""
-        self._ending: dict[str, None] = {}
-        """Workloads whose claims end as soon as all evictions of their victims are answered."""
+        self._ending: dict[str, str] = {}
+        """Workloads whose claims end as soon as all evictions of their victims are answered, and the pod that stays."""
         self.handled: set[str] = set()
         """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
         self.spared = SparedVictims()
@@ -292,8 +287,10 @@ class PreemptionClaims:
         failed = self.take_victim(uid)
         for claim in claims:
             if claim is not failed and chosen_again:
-                self._ending[claim.workload] = None
+                self._ending[claim.workload] = uid
                 continue
+            if claim is not failed:
+                self.note_refused(claim, uid, now)
             # A claim that lost a pod has not failed: the pods that are there now get a new plan at once.
             out += self.end(claim, now) if claim is failed and not claim.has_lost_pod else self.clear(claim)
             lost.append(claim.workload)
@@ -338,11 +335,24 @@ class PreemptionClaims:
         entry = self._world.ledger.get(uid)
         return self.spared.is_doubted(uid, entry.occupant if entry is not None else None)
 
-    def end_answered(self) -> tuple[list[Instruction], list[str]]:
+    def end_answered(self, now: float) -> tuple[list[Instruction], list[str]]:
         """End the claims that only waited for the answers to evictions; return as `stays` does."""
         over = [id_ for id_ in self._ending if self._unanswered.isdisjoint(self._claims[id_].victims)]
-        out = [instruction for id_ in over for instruction in self.clear(self._claims[id_])]
+        out: list[Instruction] = []
+        for id_ in over:
+            self.note_refused(self._claims[id_], self._ending[id_], now)
+            out += self.clear(self._claims[id_])
         return out, over
+
+    def note_refused(self, claim: PreemptionClaim, victim: str, now: float) -> None:
+        """Record that a claim ends as a victim is not evicted: in vain, if others have been evicted for it."""
+        if claim.room is None or claim.has_lost_pod or not self.emptied_in_vain(claim):
+            return
+        memberships = [self._workloads.of_pod(uid) for uid in claim.nodes]
+        ends = any(membership is None or membership[1].withdrawn for membership in memberships)
+        own = ends or self._world.ledger.namespace_of(victim) == claim.namespace
+        taken = TakenBy.ITS_NAMESPACE if own else TakenBy.NOBODY
+        self._vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
 
     def patient_until(self, id_: str) -> float:
         """Return until when a workload may make no new claim, in seconds."""
@@ -368,11 +378,12 @@ class PreemptionClaims:
             for member, row in zip(members, rows, strict=True)
         ]
         nodes = {node for _, node in seated}
-        evicts = self._inherits_evictions(workload.priority, nodes, plan)
         takes = by_node((node, member.cls.amounts) for member, node in seated)
-        displaced = self._displace(workload, nodes, takes, now)
-        out = displaced.out
+        taking = TakeOver(self._world.nodes, workload.namespace, dict(takes))
+        out, displaced = self._displace(workload.priority, nodes, taking, now)
+        self._outrank(plan, taking, now)
         pods = (*plan.victims, *plan.awaited)
+        all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
         until = self._until((pod.occupant for pod in pods), now)
         claim = PreemptionClaim(
             workload.id,
@@ -385,7 +396,8 @@ class PreemptionClaims:
             dict(plan.freed),
             removed_before=self._world.inventory.consumers.removed,
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
-            evicts=evicts or not all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims),
+            inherits=bool(taking.wanted),
+            evicts=bool(taking.wanted) or not all_wait,
             adopted=adopted,
         )
         if claim.evicts:
@@ -394,8 +406,8 @@ class PreemptionClaims:
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
             # Victims may be on other nodes only, from where they repel the workload.
             own = frozenset(names[victim.row] for victim in plan.victims)
-            claim.emptied = (own | displaced.emptied) & nodes or frozenset(nodes)
-            claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | displaced.wanted
+            claim.emptied = (own | taking.emptied) & nodes or frozenset(nodes)
+            claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | taking.wanted
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
@@ -418,12 +430,6 @@ class PreemptionClaims:
         for victim in plan.victims:
             occupant, node = victim.occupant, names[victim.row]
             if self._world.ledger.waits(occupant.uid):
-                self._outranked.append(occupant.uid)
-                if (room := self._vain_evictions.room_of_pod(occupant.uid)) is not None:
-                    wanted = self._vain_evictions.wanted_for(occupant.uid)
-                    taken = _taken_over(room, wanted, workload.namespace, takes)
-                    self._vain_evictions.hand_over(occupant.uid, taken, now)
-                    claim.wanted |= scarce_of(wanted) if taken is None else Counter()
                 continue
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = now + LONGEST_WAIT_SECONDS
@@ -434,7 +440,7 @@ class PreemptionClaims:
                 note = f"Preempted by a {other} of priority {workload.priority} on node {node}"
             pod = PodRef(occupant.namespace, occupant.name, occupant.uid)
             out.append(Preempt(pod, node, note, reference(first)))
-        return out, displaced.workloads
+        return out, displaced
 
     def take_outranked(self) -> list[str]:
         """Return the victims that are not bound yet, since the last call: they give up their room instead."""
@@ -530,7 +536,7 @@ class PreemptionClaims:
                 return TakenBy.ITS_NAMESPACE
             held[entry.node].update(dict(entry.amounts))
         if held:
-            return TakenBy.OTHERS if use_half(room.total, room, held) else TakenBy.OTHERS_IN_PART
+            return TakenBy.OTHERS if use_half(nodes, room.total, room.amounts, held) else TakenBy.OTHERS_IN_PART
         if self._allocated(claim):
             return TakenBy.OTHERS
         workload = self._workloads.get(claim.workload)
@@ -538,6 +544,8 @@ class PreemptionClaims:
 
     def emptied_in_vain(self, claim: PreemptionClaim) -> bool:
         """Return whether pods that were evicted for a claim are gone, or end, or the API server has granted that."""
+        if claim.inherits:
+            return True
         for uid in claim.victims:
             if self._victim_of.get(uid) != claim.workload:
                 continue
@@ -585,9 +593,7 @@ class PreemptionClaims:
 
     def is_used(self, claim: PreemptionClaim, seats: Iterable[tuple[str, Amounts]]) -> bool:
         """Return whether pods on some nodes use at least half of what was wanted for a claim. Each has its amounts."""
-        if claim.room is None:
-            return False
-        return use_half(claim.wanted, claim.room, by_node(seats))
+        return claim.evicts and use_half(self._world.nodes, claim.wanted, claim.freed, by_node(seats))
 
     def spare_no_longer(self, claim: PreemptionClaim) -> None:
         """Record that a claim got its room: unless victims are still there, their namespaces are chosen as others are.
@@ -620,12 +626,6 @@ class PreemptionClaims:
         longest = max((occupant.seconds_to_end(now + self._world.epoch) for occupant in victims), default=0.0)
         return now + min(longest, LONGEST_WAIT_SECONDS) + SLACK_SECONDS
 
-    def _inherits_evictions(self, priority: int, nodes: set[str], plan: PreemptionPlan) -> bool:
-        """Return whether pods were evicted for workloads whose room a plan takes: they count for the new one, too."""
-        return any(claim.evicts for claim in self._displaced(priority, nodes)) or any(
-            self._vain_evictions.room_of_pod(victim.occupant.uid) is not None for victim in plan.victims
-        )
-
     def _displaced(self, priority: int, nodes: set[str]) -> list[PreemptionClaim]:
         """Return the claims of lower priority to any of these nodes."""
         return [
@@ -635,24 +635,29 @@ class PreemptionClaims:
         ]
 
     def _displace(
-        self, workload: Workload, nodes: set[str], takes: Mapping[str, Mapping[int, int]], now: float
-    ) -> _Displaced:
-        """End the claims of lower priority to any of these nodes.
-
-        The workload ``takes`` amounts of each node. It answers for the evictions of a claim of whose room it uses half.
-        """
-        displaced = _Displaced()
-        for claim in self._displaced(workload.priority, nodes):
-            displaced.out += self.clear(claim)
-            displaced.workloads.append(claim.workload)
+        self, priority: int, nodes: set[str], taking: TakeOver, now: float
+    ) -> tuple[list[Instruction], list[str]]:
+        """End the claims of lower priority to any of these nodes; return the instructions, and their workloads."""
+        displaced = self._displaced(priority, nodes)
+        out: list[Instruction] = []
+        for claim in displaced:
+            out += self.clear(claim)
             if claim.evicts and claim.room is not None and not claim.has_lost_pod:
-                taken = _taken_over(claim.room, claim.wanted, workload.namespace, takes)
-                if taken is None:
-                    displaced.wanted |= scarce_of(claim.wanted)
-                    displaced.emptied |= claim.emptied
-                else:
+                taken = taking.taken_by(claim.namespace, claim.freed, claim.wanted)
+                if taken is not None:
                     self._vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
-        return displaced
+        return out, [claim.workload for claim in displaced]
+
+    def _outrank(self, plan: PreemptionPlan, taking: TakeOver, now: float) -> None:
+        """Hand over the places of victims that wait for volumes or devices: they give up their room."""
+        for victim in plan.victims:
+            uid = victim.occupant.uid
+            if not self._world.ledger.waits(uid):
+                continue
+            self._outranked.append(uid)
+            if (room := self._vain_evictions.room_of_pod(uid)) is not None:
+                taken = taking.taken_by(room.namespace, room.amounts, self._vain_evictions.wanted_for(uid))
+                self._vain_evictions.hand_over(uid, taken, now)
 
     def _drop(self, id_: str) -> None:
         claim = self._claims.pop(id_, None)
@@ -667,15 +672,3 @@ class PreemptionClaims:
             # A claim may also wait for a victim of another claim, which stays that claim's victim.
             if self._victim_of.get(uid) == id_:
                 del self._victim_of[uid]
-
-
-def _taken_over(
-    room: FreedRoom, wanted: Mapping[int, int], namespace: str, takes: Mapping[str, Mapping[int, int]]
-) -> TakenBy | None:
-    """Return what a claim to some room counts as that a workload of higher priority takes over.
-
-    None if that workload answers for it, as it ``takes`` half of what was wanted, by node and resource column.
-    """
-    if use_half(wanted, room, takes):
-        return None
-    return TakenBy.ITS_NAMESPACE if namespace == room.namespace else TakenBy.OTHERS_IN_PART

@@ -131,16 +131,26 @@ def _taken(nodes: NodeTable, room: FreedRoom, more: Mapping[str, Mapping[int, in
     ]
 
 
-def use_half(wanted: Mapping[int, int], room: FreedRoom, used: Mapping[str, Mapping[int, int]]) -> bool:
-    """Return whether amounts, by node and resource column, use at least half of what was wanted of some room.
+def use_half(
+    nodes: NodeTable,
+    wanted: Mapping[int, int],
+    room: Mapping[str, Mapping[int, int]],
+    held: Mapping[str, Mapping[int, int]],
+) -> bool:
+    """Return whether amounts that are held use at least half of what was wanted of some room.
 
-    Only the scarce resource counts.
+    Only the scarce resource counts. Room and amounts are by node and resource column.
     """
-    together: Counter[int] = Counter()
-    for node, amounts in room.amounts.items():
-        taken = used.get(node, {})
-        together.update({column: min(amount, taken.get(column, 0)) for column, amount in amounts.items()})
-    return is_half(together, scarce_of(wanted))
+    used = used_of(room, held)
+    return is_half(sum(used.values(), Counter()), scarce_of(nodes, room, wanted))
+
+
+def used_of(room: Mapping[str, Mapping[int, int]], held: Mapping[str, Mapping[int, int]]) -> dict[str, Counter[int]]:
+    """Return what amounts that are held use of some room, by node and resource column."""
+    return {
+        node: Counter({column: min(amount, held.get(node, {}).get(column, 0)) for column, amount in amounts.items()})
+        for node, amounts in room.items()
+    }
 
 
 def is_half(used: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
@@ -156,10 +166,20 @@ def by_node(seats: Iterable[tuple[str, Amounts]]) -> defaultdict[str, Counter[in
     return together
 
 
-def scarce_of(wanted: Mapping[int, int]) -> Counter[int]:
-    """Return the scarce resource of amounts by column: GPUs, otherwise CPU, or what else there is."""
-    column = next((column for column in (GPU, GPU_SHARE, CPU) if wanted.get(column)), None)
-    return Counter(wanted) if column is None else Counter({column: wanted[column]})
+def scarce_of(table: NodeTable, nodes: Iterable[str], wanted: Mapping[int, int]) -> Counter[int]:
+    """Return the scarce resource of amounts by column: that of which they are the largest part of what nodes have.
+
+    Of several it is GPUs, otherwise CPU, or what else there is. It depends on the nodes, as users choose the amounts:
+    pods with little CPU may have others evicted for their memory.
+    """
+    allocatable = table.allocatable[[table.row_of[node] for node in nodes if node in table.row_of]].sum(axis=0)
+
+    def scarcity(column: int) -> tuple[int, ...]:
+        has = int(allocatable[column])
+        return 1000 * wanted[column] // has if has else 0, column == GPU, column == GPU_SHARE, column == CPU, -column
+
+    column = max((column for column, amount in wanted.items() if amount), key=scarcity, default=None)
+    return Counter() if column is None else Counter({column: wanted[column]})
 
 
 def _taken_permille(

@@ -406,7 +406,8 @@ class Preempting:
             if outcome is EvictionOutcome.UNCONFIRMED:
                 out, workload_id = self._unconfirmed(uid, message, now)
             elif outcome is EvictionOutcome.WITHDRAWN:
-                self._note_refused(self._claims.of_victim(uid), uid, now)
+                if (claim := self._claims.of_victim(uid)) is not None:
+                    self._claims.note_refused(claim, uid, now)
             else:
                 # A webhook can claim that a budget is the reason. Those of pods are known.
                 guarded = entry is not None and bool(self.budgets.guarding(entry.profile))
@@ -415,7 +416,7 @@ class Preempting:
             # Other claims may count on this pod too: they would wait in vain until they expire.
             chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
             out += self._search_again(*self._claims.stays(uid, now, chosen_again=chosen_again))
-        return [*out, *self._search_again(*self._claims.end_answered())], workload_id
+        return [*out, *self._search_again(*self._claims.end_answered(now))], workload_id
 
     def _search_again(self, ended: list[Instruction], lost: list[str]) -> list[Instruction]:
         """Let workloads that lost their claims search for victims at once; return the instructions of these ends."""
@@ -428,7 +429,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        self._note_refused(claim, uid, now)
+        self._claims.note_refused(claim, uid, now)
         text = f"Evicting pod {victim} to make room was refused, searching for other victims: {message}"
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now, refused=True)], claim.workload
 
@@ -437,7 +438,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        self._note_refused(claim, uid, now)
+        self._claims.note_refused(claim, uid, now)
         text = f"No pod is evicted to make room: {message}. The scheduler retries after a pause."
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
@@ -476,7 +477,7 @@ class Preempting:
         if self.room_by_moves.rooms or self.room_by_moves.deleted_workloads:
             self.room_by_moves.due(now)
         self._claims.forget_going(now)
-        ended, lost = self._claims.end_answered()
+        ended, lost = self._claims.end_answered(now)
         ids += lost
         return out + ended
 
@@ -516,16 +517,6 @@ class Preempting:
         taken = self._claims.taken_by(claim, claim.room)
         if profiles != claim.profiles or (unwanted and taken is TakenBy.NOBODY):
             taken = TakenBy.ITS_NAMESPACE
-        self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
-
-    def _note_refused(self, claim: PreemptionClaim | None, victim: str, now: float) -> None:
-        """Record that a claim ends as a victim is not evicted: in vain, if others have been evicted for it."""
-        if claim is None or claim.room is None or claim.has_lost_pod or not self._claims.emptied_in_vain(claim):
-            return
-        memberships = [self._workloads.of_pod(uid) for uid in claim.nodes]
-        ends = any(membership is None or membership[1].withdrawn for membership in memberships)
-        own = ends or self._world.ledger.namespace_of(victim) == claim.namespace
-        taken = TakenBy.ITS_NAMESPACE if own else TakenBy.NOBODY
         self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
 
     def _call_forgiven(self) -> None:
