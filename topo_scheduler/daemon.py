@@ -313,7 +313,8 @@ class Daemon:
                 continue
             self._refused_config = ""
             for kind in set(kinds).difference(fresh.kinds):
-                log.warning("the configuration has no %s any more: its fields have their defaults", kind)
+                rest = " that SchedulerConfig.spec does not set" if "SchedulerConfig" in fresh.kinds else ""
+                log.warning("the configuration has no %s any more: its fields%s have their defaults", kind, rest)
             kinds = fresh.kinds
             # Compare with the last read of the file, not with the configuration in use: flags may override that.
             if read is not None and fresh.scheduler != read.scheduler:

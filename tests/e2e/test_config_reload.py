@@ -118,3 +118,4 @@ async def test_a_kind_that_is_gone_from_the_file_is_told(
     await cluster.wait_for(
         lambda: any("has no TopologySchedulerConfig any more" in line for line in caplog.messages), 10, "a warning"
     )
+    assert "its fields that SchedulerConfig.spec does not set have their defaults" in caplog.text

@@ -38,8 +38,9 @@ async def server_time(client: Client, clock: Callable[[], float], wall: Callable
         with suppress(KubeError):  # an answer that refuses has a date as well
             await client.request("GET", "/version", timeout=TIMEOUT_SECONDS)
     epoch, server = wall() - clock(), client.server_clock.now()
-    if server is not None and abs(server - wall()) > TOLERATED_SECONDS:
-        ahead = wall() - server
+    ahead = wall() - server if server is not None else 0.0
+    # A slow answer may have got its date long before it arrived.
+    if server is not None and not -TOLERATED_SECONDS <= ahead <= TOLERATED_SECONDS + client.server_clock.delay_seconds:
         log.warning(
             "the clock of this machine is %.0f s %s that of the API server, which the scheduler uses instead; check the"
             " time synchronisation of both",

@@ -317,7 +317,7 @@ class Client:
         most_bytes: int | None = None,
     ) -> bytes:
         transport = self._transport
-        status = 0
+        status, asked = 0, self.server_clock.asked()
         try:
             async with transport.session.request(
                 method,
@@ -328,7 +328,7 @@ class Client:
                 allow_redirects=False,
                 **transport.options,
             ) as response:
-                self.server_clock.heard(response.headers.get("Date"))
+                self.server_clock.heard(response.headers.get("Date"), asked)
                 answer = await (response.read() if most_bytes is None else _read(response, most_bytes))
                 status = response.status
         except _NOT_SENT as error:

@@ -21,11 +21,18 @@ class ServerClock:
         self._clock = clock
         self._date = ""
         self._at = -math.inf
+        self.delay_seconds = 0.0
+        """Seconds from the request of the latest answer with a date to its headers, which may be that old."""
 
-    def heard(self, date: str | None) -> None:
-        """Note the header ``Date`` of an answer whose headers have just arrived."""
+    def asked(self) -> float:
+        """Return the time at which a request is sent, for `heard`."""
+        return self._clock()
+
+    def heard(self, date: str | None, asked: float) -> None:
+        """Note the header ``Date`` of an answer whose headers have just arrived, and when it was asked for."""
         if date:
             self._date, self._at = date, self._clock()
+            self.delay_seconds = self._at - asked
 
     @property
     def age_seconds(self) -> float:
