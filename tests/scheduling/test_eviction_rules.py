@@ -34,6 +34,7 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.preemption.vain_searches import VainSearches
 from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits, FairWorkloadQueue, Order, _PriorityLevel
+from topo_scheduler.scheduling.queueing.passed_over import PassedOver
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.devices.hardware import Gpu, GpuLink, NodeHardware
@@ -165,13 +166,11 @@ def tokens() -> Feed:
 
 
 def attempts_of_passed_over() -> Feed:
-    queue = FairWorkloadQueue(None, FairnessLimits())
-    queue._passed_over["another"] = -10.0
+    passed_over = PassedOver()
 
     def add(number: int) -> Sized:
-        queue._had_attempt.add(f"ns{number}")
-        queue._take_passed_over(0.0)
-        return queue._had_attempt
+        passed_over.tried(f"ns{number}", 0, by_rules=False, placed=False, operations=0)
+        return passed_over.had_attempt
 
     return add
 
@@ -467,7 +466,7 @@ FEEDS: Final[dict[tuple[str, str], Callable[[], Feed]]] = {
     ("scheduling.preemption.vain_searches", "_searches"): searches,
     ("scheduling.preemption.vain_searches", "_unused"): unused_searches,
     ("scheduling.queueing.fair_queue", "_tokens"): tokens,
-    ("scheduling.queueing.fair_queue", "_had_attempt"): attempts_of_passed_over,
+    ("scheduling.queueing.passed_over", "had_attempt"): attempts_of_passed_over,
     ("state.statistics.duration_claims", "_records"): overruns,
     ("state.statistics.gang_sizes", "_weights"): gang_sizes,
     ("state.statistics.run_times", "_of_namespace"): runs_of_namespaces,

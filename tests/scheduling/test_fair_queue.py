@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.fair_queue import (
-    MAX_PASSED_OVER_SECONDS,
     MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
     MISSES_BEFORE_TURNS,
@@ -21,6 +20,7 @@ from topo_scheduler.scheduling.queueing.fair_queue import (
     FairWorkloadQueue,
     Order,
 )
+from topo_scheduler.scheduling.queueing.passed_over import MAX_PASSED_OVER_SECONDS, OPERATIONS_OF_MISS
 from topo_scheduler.scheduling.queueing.queue import Queue
 
 NEVER = FairnessLimits(overdue_after=1e12)
@@ -99,7 +99,7 @@ class Line(RuleBasedStateMachine):
     @invariant()
     def it_is_known_whether_anybody_is_ready(self) -> None:
         assert self.turns.any_ready == bool(self.line)
-        timed = [*self.turns._passed_over, *self.turns._newly_ready]
+        timed = [*self.turns._passed_over.since, *self.turns._passed_over._newly_ready]
         assert sorted(timed) == sorted({order.namespace for order in self.line.values()})
         assert self.turns.next_due() is None
 
@@ -421,8 +421,8 @@ def test_placements_of_a_higher_priority_go_first_however_long_they_take() -> No
 
 
 def test_a_placement_now_and_then_does_not_keep_others_waiting() -> None:
-    order = attempts_behind(30, lambda id_: id_[0] == "b" or int(id_[1:]) % 2 == 0)
-    assert order.index("b") <= MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS + 1
+    order = attempts_behind(30, lambda id_: id_[0] == "b" or int(id_[1:]) % 2 == 0, count=120)
+    assert order.index("b") <= 2 * MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS + 1
     assert order.count("b") == 30, "one for each attempt in vain"
 
 
@@ -454,9 +454,69 @@ def test_who_finds_no_place_either_takes_every_second_attempt_at_most() -> None:
     assert order.count("b") == (100 - MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS) / 2
 
 
-def test_attempts_that_take_longer_than_that_alternate() -> None:
+def test_attempts_that_take_longer_than_that_alternate_from_the_third_on() -> None:
+    """One pause proves no jam."""
     order = attempts_behind(30, lambda id_: id_[0] == "b", seconds=2 * MAX_PASSED_OVER_SECONDS)
-    assert order[:60] == ["a", "b"] * 30
+    assert order[:61] == ["a", *["a", "b"] * 30]
+
+
+def test_a_pause_after_an_attempt_without_a_placement_is_no_jam() -> None:
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    for number in range(9):
+        for namespace, priority in ("high", 1000), ("low", 0):
+            queue.put(Order(priority, number, f"{namespace}{number}", namespace))
+    assert names(queue, 1, now=0.0, placed=False) == ["high0"]
+    assert names(queue, 8, now=60.0, placed=True) == [f"high{number}" for number in range(1, 9)]
+
+
+def test_of_those_that_are_ready_the_highest_priority_goes_first_though_another_was_passed_over() -> None:
+    """That one opens the way to those that became ready only now, and above it."""
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    for number in range(100):
+        queue.put(Order(1000, number, f"jam{number}", "jam"))
+        queue.put(Order(1, number, f"low{number}", "low"))
+    for step in range(8):
+        assert str(queue.take(step * ATTEMPT_SECONDS)).startswith("jam")
+        queue.tried(placed=False)
+    for number in range(8):
+        queue.put(Order(500, number, f"high{number}", "high"))
+    for number in range(100, 108):
+        queue.put(Order(500, number, f"jam{number}", "jam"))
+    order = []
+    for step in range(60):
+        order.append(str(id_ := queue.take((8 + step) * ATTEMPT_SECONDS)))
+        queue.tried(placed=not str(id_).startswith("jam") or int(str(id_)[3:]) >= 100)
+    others = [id_ for id_ in order if not id_.startswith("jam") or int(id_[3:]) >= 100]
+    assert others[:16] == [*(f"high{n}" for n in range(8)), *(f"jam{n}" for n in range(100, 108))]
+    assert others[16:] and all(id_.startswith("low") for id_ in others[16:])
+
+
+def test_costly_attempts_of_those_passed_over_leave_the_others_as_much() -> None:
+    """Each takes as many operations as 20 attempts of the others."""
+    queue, order = FairWorkloadQueue(EqualShares(), NEVER), []
+    for number in range(1000):
+        queue.put(Order(1000, number, f"a{number}", "a"))
+        queue.put(Order(0, number, f"b{number}", "b"))
+    for step in range(300):
+        id_ = str(queue.take(step * ATTEMPT_SECONDS))
+        order.append(id_[0])
+        queue.tried(placed=False, operations=100 if id_[0] == "a" else 20 * OPERATIONS_OF_MISS)
+    first = order.index("b")
+    assert order[first : first + 63] == ["b", *["a"] * 20] * 3
+
+
+def test_a_changed_workload_stays_passed_over_in_the_queue_too() -> None:
+    queue = Queue(EqualShares(), NEVER)
+    for number in range(100):
+        queue.activate(Order(1000, number, f"a{number}", "a"))
+    queue.activate(Order(0, 0, "b0", "b"))
+    order = []
+    for step in range(30):
+        order.append(queue.pop(step * ATTEMPT_SECONDS))
+        queue.tried(placed=False)
+        if "b0" not in order:
+            queue.activate(Order(0, step + 1, "b0", "b"))
+    assert order.index("b0") == MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS
 
 
 def test_a_namespace_is_passed_over_since_it_has_ready_workloads() -> None:
@@ -469,14 +529,15 @@ def test_a_namespace_is_passed_over_since_it_has_ready_workloads() -> None:
         assert str(queue.take(now)).startswith("a")
         queue.tried(placed=False)
     queue.put(Order(0, 0, "b0", "b"))
-    assert str(queue.take(10.0)).startswith("a")
-    queue.tried(placed=False)
+    for now in (10.0, 10.25):
+        assert str(queue.take(now)).startswith("a")
+        queue.tried(placed=False)
     queue.put(Order(0, 1, "b0", "b"))  # a change of the workload does not restart the wait
     assert queue.take(10.0 + MAX_PASSED_OVER_SECONDS) == "b0"
-    assert set(queue._passed_over) == {"a"}
+    assert set(queue._passed_over.since) == {"a"}
     for number in range(10):
         queue.drop(f"a{number}")
-    assert not queue._passed_over
+    assert not queue._passed_over.since
 
 
 def test_a_namespace_without_tokens_is_not_passed_over_for_others() -> None:
@@ -488,4 +549,5 @@ def test_a_namespace_without_tokens_is_not_passed_over_for_others() -> None:
     assert names(queue, 2, now=2.0, placed=False) == ["ahead2", "limited2"]
     queue.configure(NEVER)
     assert names(queue, 2, now=10.0, placed=False) == ["ahead3", "ahead4"]
-    assert names(queue, 2, now=10.5, placed=False) == ["limited3", "ahead5"]
+    assert names(queue, 2, now=10.25, placed=False) == ["ahead5", "ahead6"]
+    assert names(queue, 2, now=10.5, placed=False) == ["limited3", "ahead7"]

@@ -13,11 +13,11 @@ from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import Bind, RecordDecision
 from topo_scheduler.scheduling.queueing.fair_queue import (
-    MAX_PASSED_OVER_SECONDS,
     MISSES_BEFORE_TURNS,
     PLACEMENTS_BY_SHARE,
     FairnessLimits,
 )
+from topo_scheduler.scheduling.queueing.passed_over import MAX_PASSED_OVER_SECONDS
 
 ATTEMPT_SECONDS = 1 / 16
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}

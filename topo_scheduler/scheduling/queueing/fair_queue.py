@@ -10,9 +10,9 @@ These rules keep one namespace from blocking another:
 - An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
   a row, namespaces take turns, the one with the oldest turn first. That ends when the one with the smallest share has
   a placement. An attempt that takes many operations counts as several.
-- A namespace with ready workloads of which none was tried for `MAX_PASSED_OVER_SECONDS` is passed over. After each
-  attempt by the other rules that finds no place, the next one goes to such a namespace, at any priority. They come by
-  priority, share and age too, but after an attempt without a placement each of the others has one first.
+- A namespace is passed over if attempts without a placement keep it from having one for `MAX_PASSED_OVER_SECONDS`.
+  Then every second attempt goes to the ready workload of the highest priority that the other rules would not try
+  anyway. Their placements don't count. After an attempt without a placement each other namespace has one first.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority. So is a namespace whose attempts are expensive (`ExpensiveAttempts`).
 
@@ -24,9 +24,11 @@ import heapq
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Protocol
 
 from topo_scheduler.scheduling.queueing.expensive_attempts import ExpensiveAttempts
+from topo_scheduler.scheduling.queueing.passed_over import PassedOver
 
 MISSES_BEFORE_TURNS: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
@@ -36,10 +38,10 @@ OVERDUE_MISSES: Final = 100
 """Attempts on overdue workloads without a placement after which every second attempt goes to others."""
 PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
-MAX_PASSED_OVER_SECONDS: Final = 0.5
-"""Seconds for which attempts without a placement may keep a namespace with ready workloads from having one tried."""
+MAX_COMPARED_SHARES: Final = 64
+"""Namespaces of one priority whose shares are compared, of those that were passed over."""
 MIN_KEPT_NAMESPACES: Final = 4096
-"""Namespaces whose last turn, tokens and attempts after being passed over are kept at least."""
+"""Namespaces whose last turn and tokens are kept at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class _TakenWorkload:
     """
 
     level: _PriorityLevel
+    rank: int
     overdue: bool
     smallest: bool
     namespace: str
@@ -167,14 +170,7 @@ class FairWorkloadQueue:
         self._turns = 0
         self._last_turn: dict[str, int] = {}
         self._waiting: dict[str, int] = {}
-        self._newly_ready: dict[str, None] = {}
-        """Namespaces without a ready workload at the last `take`."""
-        self._passed_over: dict[str, float] = {}
-        """Namespaces with ready workloads, and since when they are passed over, in seconds, the longest first."""
-        self._missed_by: str | None = None
-        """Namespace of the last attempt if that found no place, and the namespace had not been passed over."""
-        self._had_attempt: set[str] = set()
-        """Passed over namespaces that the others which are passed over now precede, once each."""
+        self._passed_over = PassedOver()
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
         self._skipped: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
@@ -195,8 +191,7 @@ class FairWorkloadQueue:
     def put(self, order: Order) -> None:
         """Make a workload ready."""
         namespace = order.namespace
-        if namespace not in self._waiting:
-            self._newly_ready[namespace] = None
+        self._passed_over.ready(namespace)
         if (former := self._orders.get(order.id)) is not None:
             if former[0].namespace == namespace:
                 self._remove(order.id)  # it stays passed over since then
@@ -224,8 +219,7 @@ class FairWorkloadQueue:
         if id_ in self._orders:
             namespace = self._remove(id_)
             if namespace not in self._waiting:
-                self._newly_ready.pop(namespace, None)
-                self._passed_over.pop(namespace, None)
+                self._passed_over.gone(namespace)
 
     def _remove(self, id_: str) -> str:
         """Remove a workload that is ready; return its namespace, which may get another one at once."""
@@ -250,10 +244,8 @@ class FairWorkloadQueue:
             if until <= now:
                 self._release(namespace)
         self._apply_changed_shares()
-        if self._newly_ready:
-            self._passed_over.update(dict.fromkeys(self._newly_ready, now))
-            self._newly_ready.clear()
-        if self._missed_by is not None and (id_ := self._take_passed_over(now)) is not None:
+        self._passed_over.advance(now)
+        if self._passed_over.is_due(self._held) and (id_ := self._take_passed_over(now)) is not None:
             return id_
         for rank in self._ranked:
             level = self._levels[rank]
@@ -264,11 +256,10 @@ class FairWorkloadQueue:
                 by_share = not overdue and level.misses < MISSES_BEFORE_TURNS
                 smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
-                del self._passed_over[namespace]
-                self._passed_over[namespace] = now
+                self._passed_over.taken(namespace)
                 self.drop(id_)
                 level.last_overdue = overdue
-                self._current = _TakenWorkload(level, overdue, smallest, namespace, now)
+                self._current = _TakenWorkload(level, rank, overdue, smallest, namespace, now)
                 return id_
         return None
 
@@ -280,21 +271,25 @@ class FairWorkloadQueue:
         if self._current is None:
             return
         attempt, self._current = self._current, None
+        self._passed_over.tried(
+            attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, placed=placed, operations=operations
+        )
+        if not attempt.passed_over:  # otherwise it says nothing about the order within its priority
+            self._count(attempt, placed=placed, operations=operations)
+        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
+        if until > attempt.now:
+            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
+
+    def _count(self, attempt: _TakenWorkload, *, placed: bool, operations: int) -> None:
+        """Count an attempt for the order within its priority."""
         level = attempt.level
-        self._missed_by = None if placed or attempt.passed_over else attempt.namespace
-        if attempt.passed_over:  # it says nothing about the order within its priority
-            if not placed or self._had_attempt:
-                self._had_attempt.add(attempt.namespace)
-        elif placed:
+        if placed:
             level.misses = 0 if attempt.smallest else level.misses
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
         if attempt.overdue and level.live:
             level.overdue_misses = 0 if placed else level.overdue_misses + 1 + operations // MISS_OPERATIONS
-        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
-        if until > attempt.now:
-            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
@@ -364,27 +359,34 @@ class FairWorkloadQueue:
         return None
 
     def _take_passed_over(self, now: float) -> str | None:
-        """Remove and return a workload of a namespace that has been passed over for too long, if there is one."""
-        waiting: list[str] = []
-        for namespace, since in self._passed_over.items():
-            if now - since < MAX_PASSED_OVER_SECONDS:
-                break
-            if namespace not in self._held and namespace != self._missed_by:
-                waiting.append(namespace)
-        namespaces = [namespace for namespace in waiting if namespace not in self._had_attempt]
-        if not namespaces or len(self._had_attempt) > MIN_KEPT_NAMESPACES:
-            self._had_attempt.clear()
-            namespaces = waiting
-        for rank in self._ranked if namespaces else ():
-            level = self._levels[rank]
-            keys = [(key, name) for name in namespaces if level.live and (key := self._key(level, name)) is not None]
-            if keys:
-                (_, _, id_), namespace = min(keys)
-                self._take_turn(namespace, now)
-                self.drop(id_)
-                self._current = _TakenWorkload(level, False, False, namespace, now, passed_over=True)
-                return id_
+        """Remove and return a workload of the highest priority, but for those that the other rules try anyway."""
+        had_attempt = self._passed_over.had_attempt
+        for _ in range(2):
+            for rank in self._ranked:
+                level = self._levels[rank]
+                first = self._first_without_attempt(level, rank) if level.live else None
+                if first is not None:
+                    (_, _, id_), namespace = first
+                    self._take_turn(namespace, now)
+                    self.drop(id_)
+                    self._current = _TakenWorkload(level, rank, False, False, namespace, now, passed_over=True)
+                    return id_
+            had_attempt.clear()
         return None
+
+    def _first_without_attempt(self, level: _PriorityLevel, rank: int) -> tuple[Key, str] | None:
+        """Return the namespace that comes first in a level of those without an attempt, and its key.
+
+        The smallest share counts, of `MAX_COMPARED_SHARES` that have been ready the longest.
+        """
+        others = self._passed_over
+        missed = others.missed_by if rank == others.missed_rank else ""
+        while True:
+            names = (name for name in level.lines if name != missed and name not in self._held)
+            compared = list(islice((name for name in names if name not in others.had_attempt), MAX_COMPARED_SHARES))
+            keys = [(key, name) for name in compared if (key := self._key(level, name)) is not None]
+            if keys or not compared:  # lines without workloads are removed, so that the next ones are compared
+                return min(keys, default=None)
 
     def _take_turn(self, namespace: str, now: float) -> None:
         self._turns += 1
@@ -454,8 +456,7 @@ class FairWorkloadQueue:
 
     def _release(self, namespace: str) -> None:
         del self._held[namespace]
-        if self._passed_over.pop(namespace, None) is not None:
-            self._newly_ready[namespace] = None  # it was not for the sake of others that none was tried
+        self._passed_over.released(namespace)
         for rank, entry in self._skipped.pop(namespace, ()):
             heapq.heappush(self._levels[rank].by_wait, entry)
         for level in self._levels.values():

@@ -125,7 +125,8 @@ class Queue:
 
     def _put(self, order: Order, place: Place, until: float | None = None) -> None:
         # Entries stay in the heaps when a workload moves: their ticket is no longer valid.
-        self._fair_queue.drop(order.id)
+        if place is not Place.ACTIVE:  # otherwise `activate` replaces its former entry
+            self._fair_queue.drop(order.id)
         self._tickets += 1
         self._ticket[order.id] = self._tickets
         self._place[order.id] = place

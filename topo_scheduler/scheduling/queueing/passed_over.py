@@ -1,0 +1,98 @@
+"""Which namespaces attempts without a placement keep from having a workload tried, at any priority."""
+
+from collections.abc import Container
+from typing import Final
+
+MAX_PASSED_OVER_SECONDS: Final = 0.5
+"""Seconds of attempts without a placement that may keep a namespace with ready workloads from having one tried."""
+MAX_ATTEMPT_SECONDS: Final = MAX_PASSED_OVER_SECONDS / 2
+"""Seconds that one such attempt counts at most, with the pause after it: a pause is no jam."""
+OPERATIONS_OF_MISS: Final = 500
+"""Operations of an attempt of a namespace that was passed over which count like one further attempt of the others."""
+MAX_HAD_ATTEMPT: Final = 4096
+"""Namespaces that are known to have had an attempt, at most."""
+
+
+class PassedOver:
+    """Measures for how long each namespace with ready workloads has had none tried.
+
+    Time is that of attempts without a placement. While workloads are placed, it stands still.
+    """
+
+    def __init__(self) -> None:
+        self.since: dict[str, float] = {}
+        """Namespaces with ready workloads, and since when none was tried by the other rules, the longest first."""
+        self.had_attempt: set[str] = set()
+        """Namespaces that all others which are ready now precede, once each."""
+        self.missed_by = ""
+        """Namespace of the last attempt if that was made by the other rules and found no place; empty otherwise."""
+        self.missed_rank = 0
+        """Priority level of that attempt."""
+        self._newly_ready: dict[str, None] = {}
+        """Namespaces that have become ready since the last `advance`."""
+        self._clock = 0.0
+        self._taken_at = 0.0
+        self._has_missed = False
+        self._further_misses = 0
+        """Attempts by the other rules without a placement before the next one of a namespace that is passed over."""
+
+    def ready(self, namespace: str) -> None:
+        """Record that a namespace has ready workloads, unless it had some before."""
+        if namespace not in self.since:
+            self._newly_ready[namespace] = None
+
+    def gone(self, namespace: str) -> None:
+        """Record that a namespace has no ready workload any more."""
+        self._newly_ready.pop(namespace, None)
+        self.since.pop(namespace, None)
+
+    def released(self, namespace: str) -> None:
+        """Record that a namespace may be tried again, which was not kept from it for the sake of others."""
+        if self.since.pop(namespace, None) is not None:
+            self._newly_ready[namespace] = None
+
+    def advance(self, now: float) -> None:
+        """Begin the choice of the next workload, at a time in seconds."""
+        if self._has_missed:
+            self._clock += min(max(0.0, now - self._taken_at), MAX_ATTEMPT_SECONDS)
+        self._taken_at, self._has_missed = now, False
+        if self._newly_ready:
+            self.since.update(dict.fromkeys(self._newly_ready, self._clock))
+            self._newly_ready.clear()
+
+    def is_due(self, held: Container[str]) -> bool:
+        """Return whether a namespace has been passed over for too long, and the next attempt is not the others'.
+
+        ``held``: namespaces that may not be tried.
+        """
+        if not self.missed_by or self._further_misses > 0:
+            return False
+        for namespace, since in self.since.items():
+            if self._clock - since < MAX_PASSED_OVER_SECONDS:
+                return False
+            if namespace not in held and namespace != self.missed_by:
+                return True
+        return False
+
+    def taken(self, namespace: str) -> None:
+        """Record that a workload of a namespace is tried by the other rules: the time starts again."""
+        del self.since[namespace]
+        self.since[namespace] = self._clock
+
+    def tried(self, namespace: str, rank: int, *, by_rules: bool, placed: bool, operations: int) -> None:
+        """Record the result of an attempt that took so many operations.
+
+        ``by_rules``: not because a namespace was passed over. ``rank``: priority level of the workload.
+        """
+        self._has_missed = not placed
+        self.missed_by = namespace if by_rules and not placed else ""
+        further = operations // OPERATIONS_OF_MISS
+        if by_rules:
+            self.missed_rank = rank
+            self._further_misses -= 0 if placed else 1 + further
+            return
+        self._further_misses = further
+        if not placed or self.had_attempt:
+            if len(self.had_attempt) > MAX_HAD_ATTEMPT:
+                self.had_attempt.clear()
+            self.had_attempt.add(namespace)
