@@ -99,7 +99,7 @@ class Line(RuleBasedStateMachine):
     @invariant()
     def it_is_known_whether_anybody_is_ready(self) -> None:
         assert self.turns.any_ready == bool(self.line)
-        timed = [*self.turns._passed_over.since, *self.turns._passed_over._newly_ready]
+        timed = [*self.turns._passed_over.since, *self.turns._passed_over.newly_ready]
         assert sorted(timed) == sorted({order.namespace for order in self.line.values()})
         assert self.turns.next_due() is None
 

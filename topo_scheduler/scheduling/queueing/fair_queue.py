@@ -191,7 +191,8 @@ class FairWorkloadQueue:
     def put(self, order: Order) -> None:
         """Make a workload ready."""
         namespace = order.namespace
-        self._passed_over.ready(namespace)
+        if namespace not in self._waiting:
+            self._passed_over.newly_ready[namespace] = None
         if (former := self._orders.get(order.id)) is not None:
             if former[0].namespace == namespace:
                 self._remove(order.id)  # it stays passed over since then
@@ -219,7 +220,8 @@ class FairWorkloadQueue:
         if id_ in self._orders:
             namespace = self._remove(id_)
             if namespace not in self._waiting:
-                self._passed_over.gone(namespace)
+                self._passed_over.newly_ready.pop(namespace, None)
+                self._passed_over.since.pop(namespace, None)
 
     def _remove(self, id_: str) -> str:
         """Remove a workload that is ready; return its namespace, which may get another one at once."""
@@ -244,8 +246,9 @@ class FairWorkloadQueue:
             if until <= now:
                 self._release(namespace)
         self._apply_changed_shares()
-        self._passed_over.advance(now)
-        if self._passed_over.is_due(self._held) and (id_ := self._take_passed_over(now)) is not None:
+        others = self._passed_over
+        others.advance(now)
+        if others.missed_by and others.is_due(self._held) and (id_ := self._take_passed_over(now)) is not None:
             return id_
         for rank in self._ranked:
             level = self._levels[rank]
@@ -256,8 +259,9 @@ class FairWorkloadQueue:
                 by_share = not overdue and level.misses < MISSES_BEFORE_TURNS
                 smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
-                self._passed_over.taken(namespace)
                 self.drop(id_)
+                if namespace in others.since:
+                    others.taken(namespace)
                 level.last_overdue = overdue
                 self._current = _TakenWorkload(level, rank, overdue, smallest, namespace, now)
                 return id_
@@ -274,22 +278,19 @@ class FairWorkloadQueue:
         self._passed_over.tried(
             attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, placed=placed, operations=operations
         )
-        if not attempt.passed_over:  # otherwise it says nothing about the order within its priority
-            self._count(attempt, placed=placed, operations=operations)
-        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
-        if until > attempt.now:
-            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
-
-    def _count(self, attempt: _TakenWorkload, *, placed: bool, operations: int) -> None:
-        """Count an attempt for the order within its priority."""
         level = attempt.level
-        if placed:
+        if attempt.passed_over:
+            pass  # it says nothing about the order within its priority
+        elif placed:
             level.misses = 0 if attempt.smallest else level.misses
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
         if attempt.overdue and level.live:
             level.overdue_misses = 0 if placed else level.overdue_misses + 1 + operations // MISS_OPERATIONS
+        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
+        if until > attempt.now:
+            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""

@@ -28,7 +28,7 @@ class PassedOver:
         """Namespace of the last attempt if that was made by the other rules and found no place; empty otherwise."""
         self.missed_rank = 0
         """Priority level of that attempt."""
-        self._newly_ready: dict[str, None] = {}
+        self.newly_ready: dict[str, None] = {}
         """Namespaces that have become ready since the last `advance`."""
         self._clock = 0.0
         self._taken_at = 0.0
@@ -36,29 +36,19 @@ class PassedOver:
         self._further_misses = 0
         """Attempts by the other rules without a placement before the next one of a namespace that is passed over."""
 
-    def ready(self, namespace: str) -> None:
-        """Record that a namespace has ready workloads, unless it had some before."""
-        if namespace not in self.since:
-            self._newly_ready[namespace] = None
-
-    def gone(self, namespace: str) -> None:
-        """Record that a namespace has no ready workload any more."""
-        self._newly_ready.pop(namespace, None)
-        self.since.pop(namespace, None)
-
     def released(self, namespace: str) -> None:
         """Record that a namespace may be tried again, which was not kept from it for the sake of others."""
         if self.since.pop(namespace, None) is not None:
-            self._newly_ready[namespace] = None
+            self.newly_ready[namespace] = None
 
     def advance(self, now: float) -> None:
         """Begin the choice of the next workload, at a time in seconds."""
         if self._has_missed:
             self._clock += min(max(0.0, now - self._taken_at), MAX_ATTEMPT_SECONDS)
         self._taken_at, self._has_missed = now, False
-        if self._newly_ready:
-            self.since.update(dict.fromkeys(self._newly_ready, self._clock))
-            self._newly_ready.clear()
+        if self.newly_ready:
+            self.since.update(dict.fromkeys(self.newly_ready, self._clock))
+            self.newly_ready.clear()
 
     def is_due(self, held: Container[str]) -> bool:
         """Return whether a namespace has been passed over for too long, and the next attempt is not the others'.
