@@ -247,7 +247,8 @@ class FairWorkloadQueue:
                 self._release(namespace)
         self._apply_changed_shares()
         others = self._passed_over
-        others.advance(now)
+        if others.newly_ready or others.missed_at is not None:
+            others.advance(now)
         if others.missed_by and others.is_due(self._held) and (id_ := self._take_passed_over(now)) is not None:
             return id_
         for rank in self._ranked:
@@ -260,8 +261,8 @@ class FairWorkloadQueue:
                 smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
                 self.drop(id_)
-                if namespace in others.since:
-                    others.taken(namespace)
+                if others.since.pop(namespace, None) is not None:
+                    others.since[namespace] = others.clock  # the time starts again
                 level.last_overdue = overdue
                 self._current = _TakenWorkload(level, rank, overdue, smallest, namespace, now)
                 return id_
@@ -276,7 +277,12 @@ class FairWorkloadQueue:
             return
         attempt, self._current = self._current, None
         self._passed_over.tried(
-            attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, placed=placed, operations=operations
+            attempt.namespace,
+            attempt.rank,
+            by_rules=not attempt.passed_over,
+            placed=placed,
+            operations=operations,
+            now=attempt.now,
         )
         level = attempt.level
         if attempt.passed_over:

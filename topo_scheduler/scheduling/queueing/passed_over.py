@@ -30,9 +30,10 @@ class PassedOver:
         """Priority level of that attempt."""
         self.newly_ready: dict[str, None] = {}
         """Namespaces that have become ready since the last `advance`."""
-        self._clock = 0.0
-        self._taken_at = 0.0
-        self._has_missed = False
+        self.clock = 0.0
+        """Seconds that attempts without a placement have taken."""
+        self.missed_at: float | None = None
+        """When the last attempt was made, in seconds, if that found no place and its time was not counted yet."""
         self._further_misses = 0
         """Attempts by the other rules without a placement before the next one of a namespace that is passed over."""
 
@@ -43,11 +44,11 @@ class PassedOver:
 
     def advance(self, now: float) -> None:
         """Begin the choice of the next workload, at a time in seconds."""
-        if self._has_missed:
-            self._clock += min(max(0.0, now - self._taken_at), MAX_ATTEMPT_SECONDS)
-        self._taken_at, self._has_missed = now, False
+        if self.missed_at is not None:
+            self.clock += min(max(0.0, now - self.missed_at), MAX_ATTEMPT_SECONDS)
+            self.missed_at = None
         if self.newly_ready:
-            self.since.update(dict.fromkeys(self.newly_ready, self._clock))
+            self.since.update(dict.fromkeys(self.newly_ready, self.clock))
             self.newly_ready.clear()
 
     def is_due(self, held: Container[str]) -> bool:
@@ -58,23 +59,18 @@ class PassedOver:
         if not self.missed_by or self._further_misses > 0:
             return False
         for namespace, since in self.since.items():
-            if self._clock - since < MAX_PASSED_OVER_SECONDS:
+            if self.clock - since < MAX_PASSED_OVER_SECONDS:
                 return False
             if namespace not in held and namespace != self.missed_by:
                 return True
         return False
 
-    def taken(self, namespace: str) -> None:
-        """Record that a workload of a namespace is tried by the other rules: the time starts again."""
-        del self.since[namespace]
-        self.since[namespace] = self._clock
-
-    def tried(self, namespace: str, rank: int, *, by_rules: bool, placed: bool, operations: int) -> None:
-        """Record the result of an attempt that took so many operations.
+    def tried(self, namespace: str, rank: int, *, by_rules: bool, placed: bool, operations: int, now: float) -> None:
+        """Record the result of an attempt that took so many operations and began at a time in seconds.
 
         ``by_rules``: not because a namespace was passed over. ``rank``: priority level of the workload.
         """
-        self._has_missed = not placed
+        self.missed_at = None if placed else now
         self.missed_by = namespace if by_rules and not placed else ""
         further = operations // OPERATIONS_OF_MISS
         if by_rules:
