@@ -10,8 +10,8 @@ from tests.scheduling.driver import Driver
 from tests.scheduling.running_pods import refill, victims
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import EvictionOutcome
-from topo_scheduler.scheduling.preemption.freed_room import TakenBy, scarce_of, use_half
-from topo_scheduler.scheduling.preemption.take_over import TakeOver
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy, scarce_of, uses_half_of_scarce
+from topo_scheduler.scheduling.preemption.take_over import EmptiedRoom, TakeOver
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS
 
 NODE = "n1"
@@ -117,6 +117,44 @@ def test_who_takes_little_of_the_memory_for_which_pods_were_evicted_does_not_ans
     assert counted(d) == {"own": {"evil": 1}}
 
 
+def test_who_takes_the_memory_only_does_not_answer_for_the_gpus() -> None:
+    d = cluster(2)
+    for node in ("n1", "n2"):
+        d.apply(make_pod(f"low-{node}", gpus=8, memory="200Gi", node=node, scheduler="other", phase="Running"))
+    d.step(1)
+    gang_on(d, "a", ("n1", "n2"), priority=10, gpus=4, memory="400Gi")
+    assert len(victims(d)) == 2
+    gang_on(d, "b", ("n1", "n2"), priority=20, gpus=0, memory="400Gi")
+    assert counted(d) == {"own": {"evil": 1}}
+
+
+def test_a_node_that_only_own_pods_leave_was_not_emptied_of_others() -> None:
+    """The gang has most of its pods on the node that its own pod fills."""
+    d = cluster(3)
+    refill(d, ("n1", "n2"), 0)
+    own_pod(d, "n3", 8)
+    gang_on(d, "a", ("n1", "n2", *["n3"] * 6), priority=10, gpus=1)
+    assert {pod.spec.node_name for pod in victims(d)} == {"n1", "n2", "n3"}
+    gang_on(d, "b", ("n3",), priority=20)
+    assert counted(d) == {"own": {"evil": 1}}
+
+
+def test_a_gang_whose_own_victim_stays_as_another_tenant_withdraws_its_eviction_is_not_to_blame() -> None:
+    d = cluster(3)
+    refill(d, ("n1",), 0)
+    low = make_pod("low", gpus=8, namespace="innocent", node="n2", phase="Running")
+    d.apply(low)
+    d.step(1)
+    hostile = gang_on(d, "a", ("n2",), priority=10, gpus=4)
+    assert victims(d) == [low]
+    gang_on(d, "w", ("n1", "n2"), priority=10, gpus=4, namespace="innocent")
+    d.evict(*(pod for pod in victims(d) if pod is not low))
+    d.delete(*hostile)
+    d.evict(low, outcome=EvictionOutcome.WITHDRAWN)
+    d.step(1)
+    assert "innocent" not in counted(d).get("own", {})
+
+
 def test_an_innocent_gang_that_only_waits_for_a_pod_does_not_answer_for_evictions_elsewhere() -> None:
     d = cluster(2)
     refill(d, ("n1", "n2"), 0)
@@ -163,12 +201,12 @@ def test_who_answers_for_room_needs_half_of_its_scarce_resource() -> None:
     wanted = Counter({GPU: 8, CPU: 1000, PODS: 1})
     nodes = cluster(1).engine.world.nodes
     room = {NODE: dict(wanted)}
-    assert use_half(nodes, wanted, room, {NODE: {GPU: 4, CPU: 1}})
-    assert not use_half(nodes, wanted, room, {NODE: {GPU: 3, CPU: 1000, PODS: 1}})
-    assert not use_half(nodes, wanted, room, {"elsewhere": {GPU: 8}})
+    assert uses_half_of_scarce(nodes, wanted, room, {NODE: {GPU: 4, CPU: 1}})
+    assert not uses_half_of_scarce(nodes, wanted, room, {NODE: {GPU: 3, CPU: 1000, PODS: 1}})
+    assert not uses_half_of_scarce(nodes, wanted, room, {"elsewhere": {GPU: 8}})
     without = Counter({CPU: 10_000, PODS: 1})
-    assert use_half(nodes, without, {NODE: dict(without)}, {NODE: {CPU: 5000}})
-    assert not use_half(nodes, without, {NODE: dict(without)}, {NODE: {CPU: 4999, PODS: 1}})
+    assert uses_half_of_scarce(nodes, without, {NODE: dict(without)}, {NODE: {CPU: 5000}})
+    assert not uses_half_of_scarce(nodes, without, {NODE: dict(without)}, {NODE: {CPU: 4999, PODS: 1}})
 
 
 def test_the_scarce_resource_is_the_largest_part_of_the_nodes_and_users_do_not_choose_it() -> None:
@@ -183,9 +221,27 @@ def test_the_scarce_resource_is_the_largest_part_of_the_nodes_and_users_do_not_c
 
 
 def test_what_a_workload_uses_of_one_room_counts_for_no_other() -> None:
-    taking = TakeOver(cluster(1).engine.world.nodes, "ns", {NODE: Counter({GPU: 4})})
-    room = {NODE: {GPU: 4}}
-    assert taking.taken_by("other", room, {GPU: 4}) is None
-    assert taking.taken_by("other", room, {GPU: 4}) is TakenBy.OTHERS_IN_PART
-    assert taking.taken_by("ns", room, {GPU: 4}) is TakenBy.ITS_NAMESPACE
-    assert taking.wanted == {GPU: 4} and taking.emptied == {NODE}
+    taking = TakeOver(cluster(1).engine.world.nodes, "ns", {NODE: Counter({GPU: 4})}, devices=1)
+    room = EmptiedRoom("ns", {NODE: {GPU: 4}}, {GPU: 4}, {NODE: 1}, devices=1)
+    assert taking.taken_by(room) is None
+    assert taking.taken_by(room) is TakenBy.ITS_NAMESPACE
+    assert taking.wanted == {GPU: 4} and taking.emptied == {NODE} and taking.evicted == {NODE: 1}
+
+
+def test_half_of_all_that_pods_were_evicted_for_must_be_used() -> None:
+    """Amounts of each resource, nodes with half of the evicted pods, and devices of claims."""
+    nodes = cluster(2).engine.world.nodes
+    amounts = {NODE: {GPU: 4, MEMORY: 10}, "n2": {GPU: 4, MEMORY: 10}}
+    room = EmptiedRoom("ns", amounts, {GPU: 8, MEMORY: 20}, {NODE: 1, "n2": 3}, devices=4)
+
+    def taken(left: dict[str, Counter[int]], devices: int = 2, namespace: str = "ns") -> TakenBy | None:
+        return TakeOver(nodes, namespace, dict(left), devices).taken_by(room)
+
+    enough = {"n2": Counter({GPU: 4, MEMORY: 10})}
+    assert taken(enough) is None
+    assert taken(enough, devices=1) is TakenBy.ITS_NAMESPACE
+    assert taken({NODE: Counter({GPU: 4, MEMORY: 10})}) is TakenBy.ITS_NAMESPACE, "one of four was evicted there"
+    assert taken({"n2": Counter({GPU: 4, MEMORY: 9})}) is TakenBy.ITS_NAMESPACE
+    assert taken({"n2": Counter({GPU: 3, MEMORY: 10}), NODE: Counter({MEMORY: 10})}) is TakenBy.ITS_NAMESPACE
+    assert taken(enough, namespace="other") is TakenBy.OTHERS, "another namespace answers for its own evictions only"
+    assert taken({"n2": Counter({GPU: 3, MEMORY: 10})}, namespace="other") is TakenBy.OTHERS_IN_PART

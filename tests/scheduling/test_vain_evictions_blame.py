@@ -139,14 +139,14 @@ def test_waves_that_another_failure_excuses_count_once_it_is_taken_back() -> Non
     small = FreedRoom("ns", {"node": {GPU: 1}}, {}, {})
     records.placed("id", small.total, small, {"small": ((GPU, 1),)}, 0.0)
     records.undone("small", TakenBy.ITS_NAMESPACE, 10.0)
-    records.placed_again("id", {"small-again": ((GPU, 1),)})
+    records.placed_again("id", {"small-again": ((GPU, 1),)}, {"small-again": "node"})
     records.bound("small-again")
     assert not dict(records._pauses.items())
     records.undone("first", TakenBy.ITS_NAMESPACE, 20.0)
     assert [pause.times for _, pause in records._pauses.items()] == [1]
     records.undone("second", TakenBy.ITS_NAMESPACE, 30.0)
     assert [pause.times for _, pause in records._pauses.items()] == [1], "of the same incident"
-    records.placed_again("id", {"half": ((GPU, 8),)})
+    records.placed_again("id", {"half": ((GPU, 8),)}, {"half": "node"})
     records.bound("half")
     assert not dict(records._pauses.items()), "half of both is used"
 
@@ -170,7 +170,7 @@ def test_who_takes_room_over_needs_no_more_of_it_than_the_scarce_resource() -> N
     assert not d.engine.preempting.vain_evictions.until("default")
 
 
-def test_a_gang_answers_for_all_nodes_that_it_takes_over_and_empties() -> None:
+def test_a_gang_that_takes_over_room_of_another_namespace_answers_for_its_own_evictions_only() -> None:
     d = full()
     members(d, "low-gang", NODES)
     d.step(1)
@@ -179,10 +179,10 @@ def test_a_gang_answers_for_all_nodes_that_it_takes_over_and_empties() -> None:
     d.step(1)
     d.evict(*[pod for pod in d.pods.values() if pod.metadata.name.startswith("low-") and pod.spec.node_name])
     d.step(1)
-    assert len(d.flight) == NODES + 1 and counted(d) == {}
+    assert len(d.flight) == NODES + 1 and "ITS_NAMESPACE" not in counted(d)
     for pod in pods:
         d.answer(pod.metadata.uid)
-    assert not d.engine.preempting.vain_evictions.waves
+    assert d.engine.preempting.vain_evictions.waves.keys() == {"default/low-gang"}
 
 
 def test_a_refusal_counts_though_the_watch_has_yet_to_report_the_victims_that_go() -> None:

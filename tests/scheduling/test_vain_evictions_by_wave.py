@@ -132,7 +132,7 @@ def room(pods: int) -> FreedRoom:
 def place(records: VainEvictions, size: int, pods: Mapping[str, Amounts], now: float, *, evicted: bool) -> None:
     if evicted:
         records.placed("id", room(size).total, room(size), pods, now)
-    records.placed_again("id", pods)
+    records.placed_again("id", pods, dict.fromkeys(pods, "node"))
 
 
 @given(data=st.data())
@@ -154,7 +154,7 @@ def test_a_bound_pod_counts_for_one_wave_only(data: st.DataObject) -> None:
                 needed += [size] if how == "evicted" else []
             case "lost":
                 size = data.draw(st.integers(1, 4))
-                records.lose_room("id", "ns", room(size).total, TakenBy.ITS_NAMESPACE, now)
+                records.lose_room("id", "ns", room(size).total, TakenBy.ITS_NAMESPACE, now, nodes=["node"], pods=())
                 needed.append(size)
             case "bound" if in_flight:
                 records.bound(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))))
@@ -183,12 +183,23 @@ def test_half_of_the_room_is_what_counts(size: int, bound: int, counts: bool) ->
 
 def test_a_failure_is_taken_back_by_as_much_of_the_workload_in_another_place() -> None:
     records = VainEvictions()
-    records.lose_room("id", "ns", room(4).total, TakenBy.ITS_NAMESPACE, 0.0)
-    records.placed_again("id", {f"pod-{number}": AMOUNTS for number in range(3)})
+    pods = {f"pod-{number}": AMOUNTS for number in range(3)}
+    records.lose_room("id", "ns", room(4).total, TakenBy.ITS_NAMESPACE, 0.0, nodes=["node"], pods=["pod-0"])
+    records.placed_again("id", pods, {"pod-0": "elsewhere", "pod-1": "node", "pod-2": "node"})
     records.bound("pod-0")
     assert dict(records._pauses.items()) and "ns" not in records.forgiven
     records.bound("pod-1")
     assert not dict(records._pauses.items()) and "ns" in records.forgiven
+
+
+def test_pods_that_others_were_not_evicted_for_take_no_failure_back_elsewhere() -> None:
+    records = VainEvictions()
+    records.lose_room("id", "ns", room(2).total, TakenBy.ITS_NAMESPACE, 0.0, nodes=["node"], pods=["pod-0", "pod-1"])
+    others = {"pod-2": AMOUNTS, "pod-3": AMOUNTS}
+    records.placed_again("id", others, dict.fromkeys(others, "elsewhere"))
+    for uid in others:
+        records.bound(uid)
+    assert dict(records._pauses.items()) and not records.forgiven
 
 
 def test_a_failure_of_one_pod_is_taken_back_while_victims_end_for_another() -> None:
@@ -221,7 +232,7 @@ def test_pods_take_back_the_failure_of_the_wave_that_they_fit(order: tuple[int, 
     for at, pod in ((100.0, "large"), (200.0, "small")):
         records.undone(pod, TakenBy.ITS_NAMESPACE, at)
     again = [("small-again", ((GPU, 1),)), ("large-again", ((GPU, 8),))]
-    records.placed_again("id", dict(again[number] for number in order))
+    records.placed_again("id", dict(again[number] for number in order), {name: "node" for name, _ in again})
     for name, _ in again:
         records.bound(name)
     assert not dict(records._pauses.items()) and not records.waves

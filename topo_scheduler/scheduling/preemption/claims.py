@@ -24,15 +24,17 @@ from topo_scheduler.scheduling.preemption.freed_room import (
     FreedRoom,
     TakenBy,
     by_node,
+    is_half,
     room_on,
     taken_by,
-    use_half,
+    used_of,
+    uses_half_of_scarce,
 )
 from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.preemption.spared import SparedVictims
-from topo_scheduler.scheduling.preemption.take_over import TakeOver
+from topo_scheduler.scheduling.preemption.take_over import EmptiedRoom, TakeOver
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
@@ -62,7 +64,8 @@ class PreemptionClaim:
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway. ``room`` is where its pods get room, if pods are evicted.
     ``wanted`` are the amounts for which pods are evicted, by resource column, and ``emptied`` the nodes of these.
-    ``inherits``: it answers for evictions for other workloads, whose room it takes over.
+    ``evicted`` counts the pods of other namespaces that are evicted, by node, with those for other workloads whose room
+    it takes over. ``inherits``: some of these were evicted already.
     ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
@@ -83,6 +86,7 @@ class PreemptionClaim:
     room: FreedRoom | None = None
     wanted: Counter[int] = field(default_factory=Counter)
     emptied: frozenset[str] = frozenset()
+    evicted: Counter[str] = field(default_factory=Counter)
     inherits: bool = False
     profiles: dict[str, Profile | None] = field(default_factory=dict)
     lost_until: float = inf
@@ -98,6 +102,12 @@ class PreemptionClaim:
         """What its pods get on the nodes that are emptied, by node and resource column."""
         amounts = self.room.amounts if self.room is not None else {}
         return {node: amounts[node] for node in sorted(self.emptied) if node in amounts}
+
+    @property
+    def emptied_room(self) -> EmptiedRoom:
+        """The room that is emptied for it."""
+        devices = len(self.room.devices) if self.room is not None else 0
+        return EmptiedRoom(self.namespace, self.freed, self.wanted, self.evicted, devices)
 
 
 @dataclass(slots=True)
@@ -125,8 +135,11 @@ class PreemptionClaims:
         """Pods with an eviction in progress by uid, and until when the scheduler assumes so, in seconds."""
         self._unanswered: set[str] = set()
         """Those of them whose eviction was not answered yet."""
-        self._ending: dict[str, str] = {}
-        """Workloads whose claims end as soon as all evictions of their victims are answered, and the pod that stays."""
+        self._ending: dict[str, bool] = {}
+        """Workloads whose claims end as soon as all evictions of their victims are answered.
+
+        And whether users of their own namespace caused that.
+        """
         self.handled: set[str] = set()
         """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
         self.spared = SparedVictims()
@@ -268,12 +281,18 @@ class PreemptionClaims:
         """Return the claim for which a pod was to be evicted, and forget the pod as its victim."""
         return self._claims.get(self._victim_of.pop(uid, ""))
 
-    def stays(self, uid: str, now: float, *, chosen_again: bool) -> tuple[list[Instruction], list[str]]:
+    def stays(self, uid: str, now: float, *, chosen_again: bool, wanted_by: str) -> tuple[list[Instruction], list[str]]:
         """End all claims that wait for a pod that is not evicted after all.
 
         Only the claim for which the pod was to be evicted has failed. The workloads of the others search for victims
         again without a pause. If the pod may be chosen again, they do so only after all evictions of their victims are
         answered. Otherwise each answer would withdraw the evictions that the answer before it led to, without end.
+
+        Args:
+            uid: the pod.
+            now: seconds.
+            chosen_again: whether the pod may be chosen again.
+            wanted_by: namespace for which the pod was to be evicted; empty if that is not known.
 
         Returns:
             The instructions, and the workloads that lost their claims.
@@ -287,10 +306,10 @@ class PreemptionClaims:
         failed = self.take_victim(uid)
         for claim in claims:
             if claim is not failed and chosen_again:
-                self._ending[claim.workload] = uid
+                self._ending[claim.workload] = claim.namespace == wanted_by
                 continue
             if claim is not failed:
-                self.note_refused(claim, uid, now)
+                self.note_refused(claim, now, of_users=self._world.ledger.namespace_of(uid) == claim.namespace)
             # A claim that lost a pod has not failed: the pods that are there now get a new plan at once.
             out += self.end(claim, now) if claim is failed and not claim.has_lost_pod else self.clear(claim)
             lost.append(claim.workload)
@@ -340,19 +359,26 @@ class PreemptionClaims:
         over = [id_ for id_ in self._ending if self._unanswered.isdisjoint(self._claims[id_].victims)]
         out: list[Instruction] = []
         for id_ in over:
-            self.note_refused(self._claims[id_], self._ending[id_], now)
+            self.note_refused(self._claims[id_], now, of_users=self._ending[id_])
             out += self.clear(self._claims[id_])
         return out, over
 
-    def note_refused(self, claim: PreemptionClaim, victim: str, now: float) -> None:
-        """Record that a claim ends as a victim is not evicted: in vain, if others have been evicted for it."""
+    def note_refused(self, claim: PreemptionClaim, now: float, *, of_users: bool) -> None:
+        """Record that a claim ends as a victim is not evicted: in vain, if others have been evicted for it.
+
+        ``of_users``: those of its namespace can cause that.
+        """
         if claim.room is None or claim.has_lost_pod or not self.emptied_in_vain(claim):
             return
         memberships = [self._workloads.of_pod(uid) for uid in claim.nodes]
         ends = any(membership is None or membership[1].withdrawn for membership in memberships)
-        own = ends or self._world.ledger.namespace_of(victim) == claim.namespace
-        taken = TakenBy.ITS_NAMESPACE if own else TakenBy.NOBODY
-        self._vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
+        self.lose_room(claim, TakenBy.ITS_NAMESPACE if ends or of_users else TakenBy.NOBODY, now)
+
+    def lose_room(self, claim: PreemptionClaim, taken: TakenBy, now: float) -> None:
+        """Record that evictions for a claim were in vain, and whose pods have the room."""
+        self._vain_evictions.lose_room(
+            claim.workload, claim.namespace, claim.wanted, taken, now, nodes=claim.emptied, pods=claim.nodes.keys()
+        )
 
     def patient_until(self, id_: str) -> float:
         """Return until when a workload may make no new claim, in seconds."""
@@ -379,9 +405,10 @@ class PreemptionClaims:
         ]
         nodes = {node for _, node in seated}
         takes = by_node((node, member.cls.amounts) for member, node in seated)
-        taking = TakeOver(self._world.nodes, workload.namespace, dict(takes))
-        out, displaced = self._displace(workload.priority, nodes, taking, now)
-        self._outrank(plan, taking, now)
+        devices = tuple(allocation for got in plan.devices.values() for allocation in got)
+        taking = TakeOver(self._world.nodes, workload.namespace, dict(takes), len(devices))
+        out, displaced, inherits = self._displace(workload.priority, nodes, taking, now)
+        inherits |= self._outrank(plan, taking, now)
         pods = (*plan.victims, *plan.awaited)
         all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
         until = self._until((pod.occupant for pod in pods), now)
@@ -396,17 +423,20 @@ class PreemptionClaims:
             dict(plan.freed),
             removed_before=self._world.inventory.consumers.removed,
             doubted=any(self.spared.is_doubted(victim.occupant.uid, victim.occupant) for victim in plan.victims),
-            inherits=bool(taking.wanted),
+            inherits=inherits,
             evicts=bool(taking.wanted) or not all_wait,
             adopted=adopted,
         )
         if claim.evicts:
             seats = ((node, member.cls.amounts) for member, node in seated)
-            devices = (allocation for got in plan.devices.values() for allocation in got)
             claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
             # Victims may be on other nodes only, from where they repel the workload.
-            own = frozenset(names[victim.row] for victim in plan.victims)
-            claim.emptied = (own | taking.emptied) & nodes or frozenset(nodes)
+            others = Counter(
+                names[victim.row] for victim in plan.victims if victim.occupant.namespace != workload.namespace
+            )
+            claim.evicted = others + taking.evicted
+            emptied = others.keys() or {names[victim.row] for victim in plan.victims}
+            claim.emptied = frozenset(emptied | taking.emptied) & nodes or frozenset(nodes)
             claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | taking.wanted
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
@@ -536,7 +566,9 @@ class PreemptionClaims:
                 return TakenBy.ITS_NAMESPACE
             held[entry.node].update(dict(entry.amounts))
         if held:
-            return TakenBy.OTHERS if use_half(nodes, room.total, room.amounts, held) else TakenBy.OTHERS_IN_PART
+            return (
+                TakenBy.OTHERS if uses_half_of_scarce(nodes, room.total, room.amounts, held) else TakenBy.OTHERS_IN_PART
+            )
         if self._allocated(claim):
             return TakenBy.OTHERS
         workload = self._workloads.get(claim.workload)
@@ -593,7 +625,8 @@ class PreemptionClaims:
 
     def is_used(self, claim: PreemptionClaim, seats: Iterable[tuple[str, Amounts]]) -> bool:
         """Return whether pods on some nodes use at least half of what was wanted for a claim. Each has its amounts."""
-        return claim.evicts and use_half(self._world.nodes, claim.wanted, claim.freed, by_node(seats))
+        used = used_of(claim.freed, by_node(seats))
+        return claim.evicts and is_half(sum(used.values(), Counter()), claim.wanted)
 
     def spare_no_longer(self, claim: PreemptionClaim) -> None:
         """Record that a claim got its room: unless victims are still there, their namespaces are chosen as others are.
@@ -636,28 +669,43 @@ class PreemptionClaims:
 
     def _displace(
         self, priority: int, nodes: set[str], taking: TakeOver, now: float
-    ) -> tuple[list[Instruction], list[str]]:
-        """End the claims of lower priority to any of these nodes; return the instructions, and their workloads."""
+    ) -> tuple[list[Instruction], list[str], bool]:
+        """End the claims of lower priority to any of these nodes.
+
+        Returns:
+            The instructions, their workloads, and whether pods were evicted already for which ``taking`` answers now.
+        """
         displaced = self._displaced(priority, nodes)
         out: list[Instruction] = []
+        inherits = False
         for claim in displaced:
+            in_vain = self.emptied_in_vain(claim)
             out += self.clear(claim)
             if claim.evicts and claim.room is not None and not claim.has_lost_pod:
-                taken = taking.taken_by(claim.namespace, claim.freed, claim.wanted)
-                if taken is not None:
-                    self._vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
-        return out, [claim.workload for claim in displaced]
+                if (taken := taking.taken_by(claim.emptied_room)) is None:
+                    inherits |= in_vain
+                else:
+                    self.lose_room(claim, taken, now)
+        return out, [claim.workload for claim in displaced], inherits
 
-    def _outrank(self, plan: PreemptionPlan, taking: TakeOver, now: float) -> None:
-        """Hand over the places of victims that wait for volumes or devices: they give up their room."""
+    def _outrank(self, plan: PreemptionPlan, taking: TakeOver, now: float) -> bool:
+        """Hand over the places of victims that wait for volumes or devices; return whether ``taking`` answers for any.
+
+        They give up their room.
+        """
+        inherits = False
         for victim in plan.victims:
             uid = victim.occupant.uid
             if not self._world.ledger.waits(uid):
                 continue
             self._outranked.append(uid)
             if (room := self._vain_evictions.room_of_pod(uid)) is not None:
-                taken = taking.taken_by(room.namespace, room.amounts, self._vain_evictions.wanted_for(uid))
+                wanted = self._vain_evictions.wanted_for(uid)
+                emptied = EmptiedRoom(room.namespace, room.amounts, wanted, devices=len(room.devices))
+                taken = taking.taken_by(emptied)
+                inherits |= taken is None
                 self._vain_evictions.hand_over(uid, taken, now)
+        return inherits
 
     def _drop(self, id_: str) -> None:
         claim = self._claims.pop(id_, None)

@@ -131,7 +131,7 @@ def _taken(nodes: NodeTable, room: FreedRoom, more: Mapping[str, Mapping[int, in
     ]
 
 
-def use_half(
+def uses_half_of_scarce(
     nodes: NodeTable,
     wanted: Mapping[int, int],
     room: Mapping[str, Mapping[int, int]],

@@ -263,7 +263,7 @@ class Preempting:
             room = room_on(self._world, workload.namespace, places, own=pods.keys())
             self.vain_evictions.placed(workload.id, wanted, room, claimed, now)
         if workload.id in self.vain_evictions.waves:
-            self.vain_evictions.placed_again(workload.id, pods)
+            self.vain_evictions.placed_again(workload.id, pods, {seat.uid: seat.node for seat in decision.seats})
         if goes_on:
             return []
         out = self._claims.clear(claim) if claim is not None else []
@@ -400,14 +400,16 @@ class Preempting:
         self._claims.answered(uid, now)
         out: list[Instruction] = []
         workload_id = ""
+        claim = self._claims.of_victim(uid)
+        wanted_by = claim.namespace if claim is not None else ""
         entry = self._world.ledger.get(uid)
         if outcome is not EvictionOutcome.GOING:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
                 out, workload_id = self._unconfirmed(uid, message, now)
             elif outcome is EvictionOutcome.WITHDRAWN:
-                if (claim := self._claims.of_victim(uid)) is not None:
-                    self._claims.note_refused(claim, uid, now)
+                if claim is not None:
+                    self._claims.note_refused(claim, now, of_users=False)
             else:
                 # A webhook can claim that a budget is the reason. Those of pods are known.
                 guarded = entry is not None and bool(self.budgets.guarding(entry.profile))
@@ -415,7 +417,7 @@ class Preempting:
                 out, workload_id = self._refused(uid, message, now, namespace_too=namespace_too)
             # Other claims may count on this pod too: they would wait in vain until they expire.
             chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
-            out += self._search_again(*self._claims.stays(uid, now, chosen_again=chosen_again))
+            out += self._search_again(*self._claims.stays(uid, now, chosen_again=chosen_again, wanted_by=wanted_by))
         return [*out, *self._search_again(*self._claims.end_answered(now))], workload_id
 
     def _search_again(self, ended: list[Instruction], lost: list[str]) -> list[Instruction]:
@@ -429,7 +431,8 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        self._claims.note_refused(claim, uid, now)
+        own = self._world.ledger.namespace_of(uid) == claim.namespace
+        self._claims.note_refused(claim, now, of_users=own)
         text = f"Evicting pod {victim} to make room was refused, searching for other victims: {message}"
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now, refused=True)], claim.workload
 
@@ -438,7 +441,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        self._claims.note_refused(claim, uid, now)
+        self._claims.note_refused(claim, now, of_users=False)
         text = f"No pod is evicted to make room: {message}. The scheduler retries after a pause."
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
@@ -506,7 +509,7 @@ class Preempting:
         self.vain_evictions.undone(uid, TakenBy.ITS_NAMESPACE, now)
         claim = self._claims.lose(uid, now)
         if claim is not None and claim.room is not None:
-            self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, TakenBy.ITS_NAMESPACE, now)
+            self._claims.lose_room(claim, TakenBy.ITS_NAMESPACE, now)
 
     def _note_failed(self, claim: PreemptionClaim, now: float, *, unwanted: bool = False) -> None:
         """Record that a claim ends without a place; ``unwanted``: because its workload needs no room any more."""
@@ -517,7 +520,7 @@ class Preempting:
         taken = self._claims.taken_by(claim, claim.room)
         if profiles != claim.profiles or (unwanted and taken is TakenBy.NOBODY):
             taken = TakenBy.ITS_NAMESPACE
-        self.vain_evictions.lose_room(claim.workload, claim.namespace, claim.wanted, taken, now)
+        self._claims.lose_room(claim, taken, now)
 
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""

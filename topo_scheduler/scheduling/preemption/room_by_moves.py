@@ -110,7 +110,9 @@ class RoomByMoves:
                 if room.is_free:
                     workload = self._workloads.get(id_)
                     taken = taken_by(self._world, room.freed, workload.members if workload is not None else ())
-                self._vain_evictions.lose_room(id_, room.namespace, room.wanted, taken, now)
+                nodes = room.freed.amounts.keys()
+                pods = workload.members.keys() if (workload := self._workloads.get(id_)) is not None else ()
+                self._vain_evictions.lose_room(id_, room.namespace, room.wanted, taken, now, nodes=nodes, pods=pods)
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""

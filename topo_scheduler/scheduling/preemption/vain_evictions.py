@@ -18,7 +18,7 @@ are on their way. What counts is whether pods are bound that use at least half o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,7 +54,8 @@ class _Wave:
     ``wanted`` are the amounts that they made room for, by resource column, ``bound`` those of bound pods, and ``used``
     those of all with a place. ``unbound`` are the pods with a place that are not bound yet, by uid, with their amounts.
     ``room`` is that place. ``is_settled``: no failure counts any more. ``failure`` counted, and is taken back once half
-    is bound. ``excuse`` is a wave that failed after this one began: this one is of the same incident while that counts.
+    is bound: by the ``pods`` of this wave, or on its ``nodes``. ``excuse`` is a wave that failed after this one began:
+    this one is of the same incident while that counts.
     """
 
     workload: str
@@ -64,6 +65,8 @@ class _Wave:
     used: Counter[int] = field(default_factory=Counter)
     unbound: dict[str, Amounts] = field(default_factory=dict)
     room: FreedRoom | None = None
+    nodes: Collection[str] = ()
+    pods: Collection[str] = ()
     is_settled: bool = False
     excuse: "_Wave | None" = None
     failure: tuple[NamespacePauses, Failure] | None = None
@@ -83,9 +86,13 @@ class _Wave:
         """Whether a failure would count: none did, and less than half is bound."""
         return not (self.is_settled or self.mostly_bound)
 
-    def lacks(self, amounts: Amounts) -> bool:
-        """Whether a failure counts that further pods may take back, and a pod takes no more than lacks."""
-        return self.lacks_pods and all(self.used[column] + amount <= self.wanted[column] for column, amount in amounts)
+    def may_join(self, uid: str, node: str) -> bool:
+        """Whether a pod on a node may take back a failure: no other pod uses the room on other nodes."""
+        return self.lacks_pods and (uid in self.pods or node in self.nodes)
+
+    def fits(self, amounts: Amounts) -> bool:
+        """Whether a pod takes no more than lacks."""
+        return all(self.used[column] + amount <= self.wanted[column] for column, amount in amounts)
 
     @property
     def lacks_pods(self) -> bool:
@@ -132,7 +139,9 @@ class VainEvictions:
         for uid in pods:
             self.undone(uid, TakenBy.ITS_NAMESPACE, now)
         self._forget_failed(id_)
-        wave = self._begin(_Wave(id_, room.namespace, wanted, room=room))
+        wave = self._begin(
+            _Wave(id_, room.namespace, wanted, room=room, nodes=frozenset(room.amounts), pods=frozenset(pods))
+        )
         for uid, amounts in pods.items():
             self._join(wave, uid, amounts)
         if not is_half(wave.used, wanted):
@@ -140,20 +149,24 @@ class VainEvictions:
             if not wave.unbound and wave.failure is None:
                 self._remove(wave)
 
-    def placed_again(self, id_: str, pods: Mapping[str, Amounts]) -> None:
+    def placed_again(self, id_: str, pods: Mapping[str, Amounts], nodes: Mapping[str, str]) -> None:
         """Record that pods of a workload have a place without evictions: failures are taken back once they are bound.
+
+        Only pods for which others were evicted take them back elsewhere. Otherwise users could make others, which have
+        always had room.
 
         Args:
             id_: of the workload.
             pods: amounts by uid.
+            nodes: of these pods, by uid.
         """
         failed = [wave for wave in reversed(self.waves.get(id_, ())) if wave.lacks_pods]
         for uid, amounts in pods.items():
             if uid in self._of_pod:
                 continue
-            fitting = next((wave for wave in failed if wave.lacks(amounts)), None)
-            if (wave := fitting or next((wave for wave in failed if wave.lacks_pods), None)) is not None:
-                self._join(wave, uid, amounts)
+            lacking = [wave for wave in failed if wave.may_join(uid, nodes[uid])]
+            if lacking:
+                self._join(next((wave for wave in lacking if wave.fits(amounts)), lacking[0]), uid, amounts)
 
     def room_of_pod(self, uid: str) -> FreedRoom | None:
         """Return the place of a pod, and others, for which pods were evicted; None if a failure would not count."""
@@ -216,13 +229,24 @@ class VainEvictions:
         self._fail(wave, TakenBy.ITS_NAMESPACE, now)
         return wave.failure is not None
 
-    def lose_room(self, id_: str, namespace: str, wanted: Counter[int], taken: TakenBy, now: float) -> None:
+    def lose_room(
+        self,
+        id_: str,
+        namespace: str,
+        wanted: Counter[int],
+        taken: TakenBy,
+        now: float,
+        *,
+        nodes: Collection[str],
+        pods: Collection[str],
+    ) -> None:
         """Record that a workload has no place after evictions, or that a pod was deleted for which others were evicted.
 
-        That counts until other pods of it are bound that use at least half of the amounts ``wanted``, by column.
+        That counts until pods of it are bound that use at least half of the amounts ``wanted``, by column: those for
+        which others were evicted, by uid, or any on the ``nodes`` that were emptied.
         """
         self._forget_failed(id_)
-        wave = self._begin(_Wave(id_, namespace, wanted))
+        wave = self._begin(_Wave(id_, namespace, wanted, nodes=frozenset(nodes), pods=frozenset(pods)))
         self._fail(wave, taken, now)
         if wave.failure is None:
             self._remove(wave)
