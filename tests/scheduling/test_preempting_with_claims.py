@@ -239,3 +239,19 @@ def test_devices_that_a_driver_withdraws_are_no_fault_of_the_namespace_that_had_
     vain = d.engine.preempting.vain_evictions
     assert not urgent.spec.node_name
     assert not dict(vain._pauses.items()) and len(dict(vain._lost_rooms.items())) == 1
+
+
+def test_who_takes_over_without_devices_does_not_answer_for_the_devices_that_pods_were_evicted_for() -> None:
+    d = ready()
+    running(d, "low", 8)
+    own = make_pod("own", cpu="60", node="s1-l1-1", phase="Running")
+    d.apply(own)
+    d.step(1)
+    urgent = d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step(1)
+    assert d.preempted() == ["low"]
+    d.apply(make_pod("above", cpu="10", priority=20))
+    d.step(1)
+    assert "own" in d.preempted()
+    assert len(dict(d.engine.preempting.vain_evictions._pauses.items())) == 1

@@ -85,6 +85,8 @@ def test_room_of_several_claims_that_are_taken_over_counts_together() -> None:
     d.evict(*evicted, vanish=False)
     above = gang_on(d, "c", ("n1", "n3"), priority=20)
     assert not counted(d), "it uses half of the room of each"
+    claim = d.engine.preempting._claims.get("evil/c")
+    assert claim is not None and claim.evicted == dict.fromkeys(("n1", "n2", "n3", "n4"), 1)
     top = gang_on(d, "d", ("n1",), priority=30)
     assert counted(d) == {"own": {"evil": 1}}
     d.delete(*evicted, *below, *above)
@@ -136,6 +138,21 @@ def test_a_node_that_only_own_pods_leave_was_not_emptied_of_others() -> None:
     gang_on(d, "a", ("n1", "n2", *["n3"] * 6), priority=10, gpus=1)
     assert {pod.spec.node_name for pod in victims(d)} == {"n1", "n2", "n3"}
     gang_on(d, "b", ("n3",), priority=20)
+    assert counted(d) == {"own": {"evil": 1}}
+
+
+def test_pods_that_are_bound_where_only_own_pods_left_use_no_room_of_others() -> None:
+    d = cluster(3)
+    refill(d, ("n1", "n2"), 0)
+    own_pod(d, "n3", 8)
+    pods = gang_on(d, "a", ("n1", "n2", *["n3"] * 6), priority=10, gpus=1)
+    d.evict(*victims(d))
+    d.step(1)
+    assert len(d.flight) == len(pods)
+    for pod in pods[2:]:
+        d.answer(pod.metadata.uid)
+    d.delete(*pods[:2])
+    d.step(1)
     assert counted(d) == {"own": {"evil": 1}}
 
 
