@@ -48,6 +48,9 @@ def test_a_job_that_is_deleted_while_pods_are_evicted_for_it_is_the_reason_that_
     outcome: EvictionOutcome,
 ) -> None:
     d = full(2)
+    for low in d.pods.values():
+        low.metadata.namespace = "other"
+    d.apply(*d.pods.values())
     job(d)
     d.apply(*members(2))
     d.step(1)

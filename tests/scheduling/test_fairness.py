@@ -138,7 +138,7 @@ def test_pods_that_fit_nowhere_delay_no_other_team_for_long_whatever_their_prior
             probe = make_pod(f"b-{number}", namespace="b", cpu="1m", created=2000 + number)
             appeared[probe.metadata.uid] = d.now
             d.apply(probe)
-        said = d.engine.step(d.now, readings.__next__, 0)
+        said = d.engine.step(d.now, lambda: float(next(readings)), 0)
         d.said += said
         for bind in [said for said in said if isinstance(said, Bind)]:
             d.flight[bind.pod.uid] = bind

@@ -453,15 +453,18 @@ class Engine:
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
         """Record how the eviction of a victim ended. If that raises an exception, the claim ends at its timeout."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
-            out, workload_id = self.preempting.evicted(uid, outcome, message, now)
+            out, workload_id = self.preempting.evicted(uid, outcome, message, now, goes=self._preemptor_goes(uid))
             self._out += out
             if (workload := self.workloads.get(workload_id)) is not None:
                 self.arrivals.touch(workload)
 
     def may_evict(self, uid: str) -> bool:
         """Return whether a workload still needs the room of a victim: it is pending, and not about to be deleted."""
-        going = any(self.arrivals.why_gone(pod) for pod in self.preempting.preemptors(uid))
-        return self.preempting.is_victim(uid) and not going
+        return self.preempting.is_victim(uid) and not self._preemptor_goes(uid)
+
+    def _preemptor_goes(self, uid: str) -> bool:
+        """Return whether a pod is to be evicted for one that is about to be deleted."""
+        return any(self.arrivals.why_gone(pod) for pod in self.preempting.preemptors(uid))
 
     def rollback_refused(self, uid: str, message: str, now: float) -> None:
         """Record that the eviction of a member of a gang under rollback failed."""

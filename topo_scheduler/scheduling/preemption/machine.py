@@ -391,8 +391,10 @@ class Preempting:
         """Return whether an eviction of a pod, or of one in its namespace, failed before."""
         return self._claims.is_doubted(uid)
 
-    def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
-        """Process the outcome of an eviction.
+    def evicted(
+        self, uid: str, outcome: EvictionOutcome, message: str, now: float, *, goes: bool
+    ) -> tuple[list[Instruction], str]:
+        """Process the outcome of an eviction. ``goes``: the pod for which it was asked is about to be deleted.
 
         Returns:
             The instructions, and the id of the workload to retry or an empty string.
@@ -406,10 +408,10 @@ class Preempting:
         if outcome is not EvictionOutcome.GOING:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
-                out, workload_id = self._unconfirmed(uid, message, now)
+                out, workload_id = self._unconfirmed(uid, message, now, goes=goes)
             elif outcome is EvictionOutcome.WITHDRAWN:
                 if claim is not None:
-                    self._claims.note_refused(claim, now, of_users=False)
+                    self._claims.note_refused(claim, now, of_users=goes)
             else:
                 # A webhook can claim that a budget is the reason. Those of pods are known.
                 guarded = entry is not None and bool(self.budgets.guarding(entry.profile))
@@ -436,12 +438,12 @@ class Preempting:
         text = f"Evicting pod {victim} to make room was refused, searching for other victims: {message}"
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now, refused=True)], claim.workload
 
-    def _unconfirmed(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
+    def _unconfirmed(self, uid: str, message: str, now: float, *, goes: bool) -> tuple[list[Instruction], str]:
         """End the claim for which a pod was to be evicted. The pod may be chosen for other workloads at once."""
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        self._claims.note_refused(claim, now, of_users=False)
+        self._claims.note_refused(claim, now, of_users=goes)
         text = f"No pod is evicted to make room: {message}. The scheduler retries after a pause."
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
