@@ -36,7 +36,7 @@ async def test_a_definition_that_is_deleted_in_mid_migration(
             replica = await start_replica(recovery_configuration())
         await undefining
         await cluster.apply(objects.pod("next", 8, nodeSelector={"kubernetes.io/hostname": seat}))
-        await cluster.wait_bound("next", 1, 30)
+        await cluster.wait_bound("next", 1, 60)  # recovery pauses longer each time before it starts again
         await cluster.define(definition)
         await cluster.api.create("migrations", migration("move", pods[1]["metadata"]["name"]))
         await wait_for_migration(cluster, "Evicting", timeout=60)
