@@ -20,7 +20,7 @@ from topo_scheduler.scheduling.queueing.fair_queue import (
     FairWorkloadQueue,
     Order,
 )
-from topo_scheduler.scheduling.queueing.passed_over import MAX_PASSED_OVER_SECONDS, OPERATIONS_OF_MISS
+from topo_scheduler.scheduling.queueing.passed_over import MAX_PASSED_OVER_SECONDS
 from topo_scheduler.scheduling.queueing.queue import Queue
 
 NEVER = FairnessLimits(overdue_after=1e12)
@@ -491,18 +491,19 @@ def test_of_those_that_are_ready_the_highest_priority_goes_first_though_another_
     assert others[16:] and all(id_.startswith("low") for id_ in others[16:])
 
 
-def test_costly_attempts_of_those_passed_over_leave_the_others_as_much() -> None:
-    """Each takes as many operations as 20 attempts of the others."""
-    queue, order = FairWorkloadQueue(EqualShares(), NEVER), []
+def test_attempts_of_those_passed_over_that_last_leave_the_others_as_much_time() -> None:
+    """Each takes as long as four attempts of the others."""
+    queue, order, now = FairWorkloadQueue(EqualShares(), NEVER), list[str](), 0.0
     for number in range(1000):
         queue.put(Order(1000, number, f"a{number}", "a"))
         queue.put(Order(0, number, f"b{number}", "b"))
-    for step in range(300):
-        id_ = str(queue.take(step * ATTEMPT_SECONDS))
+    for _ in range(100):
+        id_ = str(queue.take(now))
         order.append(id_[0])
-        queue.tried(placed=False, operations=100 if id_[0] == "a" else 20 * OPERATIONS_OF_MISS)
+        queue.tried(placed=False)
+        now += ATTEMPT_SECONDS if id_[0] == "a" else 4 * ATTEMPT_SECONDS
     first = order.index("b")
-    assert order[first : first + 63] == ["b", *["a"] * 20] * 3
+    assert order[first : first + 15] == ["b", *["a"] * 4] * 3
 
 
 def test_a_changed_workload_stays_passed_over_in_the_queue_too() -> None:

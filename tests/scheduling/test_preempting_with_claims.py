@@ -241,17 +241,20 @@ def test_devices_that_a_driver_withdraws_are_no_fault_of_the_namespace_that_had_
     assert not dict(vain._pauses.items()) and len(dict(vain._lost_rooms.items())) == 1
 
 
-def test_who_takes_over_without_devices_does_not_answer_for_the_devices_that_pods_were_evicted_for() -> None:
+@pytest.mark.parametrize(("devices", "answers"), [(0, False), (1, False), (3, False), (4, True), (8, True)])
+def test_who_takes_over_answers_for_devices_that_pods_were_evicted_for_if_it_uses_half(
+    devices: int, *, answers: bool
+) -> None:
+    """One claim has all devices of a pod."""
     d = ready()
     running(d, "low", 8)
-    own = make_pod("own", cpu="60", node="s1-l1-1", phase="Running")
-    d.apply(own)
+    d.apply(make_pod("own", cpu="60", node="s1-l1-1", phase="Running"))
     d.step(1)
-    urgent = d.pod("urgent", asking(8), priority=10)
-    d.apply(urgent)
+    d.apply(d.pod("urgent", asking(8), priority=10))
     d.step(1)
     assert d.preempted() == ["low"]
-    d.apply(make_pod("above", cpu="10", priority=20))
+    above = make_pod("above", cpu="10", priority=20)
+    d.apply(d.with_claim(above, asking(devices)) if devices else above)
     d.step(1)
     assert "own" in d.preempted()
-    assert len(dict(d.engine.preempting.vain_evictions._pauses.items())) == 1
+    assert len(dict(d.engine.preempting.vain_evictions._pauses.items())) == (0 if answers else 1)

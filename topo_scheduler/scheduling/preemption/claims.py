@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.preemption.freed_room import (
     FreedRoom,
     TakenBy,
     by_node,
+    count_of_devices,
     is_half,
     room_on,
     taken_by,
@@ -106,7 +107,7 @@ class PreemptionClaim:
     @property
     def emptied_room(self) -> EmptiedRoom:
         """The room that is emptied for it."""
-        devices = len(self.room.devices) if self.room is not None else 0
+        devices = count_of_devices(self.room.devices) if self.room is not None else 0
         return EmptiedRoom(self.namespace, self.freed, self.wanted, self.evicted, devices)
 
 
@@ -406,7 +407,7 @@ class PreemptionClaims:
         nodes = {node for _, node in seated}
         takes = by_node((node, member.cls.amounts) for member, node in seated)
         devices = tuple(allocation for got in plan.devices.values() for allocation in got)
-        taking = TakeOver(self._world.nodes, workload.namespace, dict(takes), len(devices))
+        taking = TakeOver(self._world.nodes, workload.namespace, dict(takes), count_of_devices(devices))
         out, displaced, inherits = self._displace(workload.priority, nodes, taking, now)
         inherits |= self._outrank(plan, taking, now)
         pods = (*plan.victims, *plan.awaited)
@@ -701,7 +702,7 @@ class PreemptionClaims:
             self._outranked.append(uid)
             if (room := self._vain_evictions.room_of_pod(uid)) is not None:
                 wanted = self._vain_evictions.wanted_for(uid)
-                emptied = EmptiedRoom(room.namespace, room.amounts, wanted, devices=len(room.devices))
+                emptied = EmptiedRoom(room.namespace, room.amounts, wanted, room.evicted)
                 taken = taking.taken_by(emptied)
                 inherits |= taken is None
                 self._vain_evictions.hand_over(uid, taken, now)

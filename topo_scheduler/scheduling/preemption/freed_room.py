@@ -9,6 +9,7 @@ from itertools import chain
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Taint
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts
@@ -35,7 +36,7 @@ class FreedRoom:
 
     ``amounts`` by node and resource column. ``present`` are the pods that were on these nodes before, by uid, with what
     they held, and ``taints`` those of the nodes. ``spare`` is what was free beside the amounts, if that counts, by node
-    and column. ``devices`` are those to get.
+    and column. ``devices`` are those to get. ``evicted`` counts the evicted pods of other namespaces by node.
     """
 
     namespace: str
@@ -44,6 +45,7 @@ class FreedRoom:
     taints: Mapping[str, tuple[Taint, ...]]
     spare: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     devices: tuple[Allocation, ...] = ()
+    evicted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> Counter[int]:
@@ -156,6 +158,12 @@ def used_of(room: Mapping[str, Mapping[int, int]], held: Mapping[str, Mapping[in
 def is_half(used: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
     """Return whether amounts are at least half of those wanted, by resource column."""
     return all(2 * used.get(column, 0) >= amount for column, amount in wanted.items())
+
+
+def count_of_devices(allocations: Iterable[Allocation]) -> int:
+    """Return how many devices allocations have together; one that pods share counts once."""
+    devices = (DeviceInventory.devices_of_allocation(allocation) for allocation in allocations)
+    return len(set(chain.from_iterable(devices)))
 
 
 def by_node(seats: Iterable[tuple[str, Amounts]]) -> defaultdict[str, Counter[int]]:

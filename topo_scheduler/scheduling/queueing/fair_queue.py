@@ -277,12 +277,7 @@ class FairWorkloadQueue:
             return
         attempt, self._current = self._current, None
         self._passed_over.tried(
-            attempt.namespace,
-            attempt.rank,
-            by_rules=not attempt.passed_over,
-            placed=placed,
-            operations=operations,
-            now=attempt.now,
+            attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, placed=placed, now=attempt.now
         )
         level = attempt.level
         if attempt.passed_over:

@@ -7,8 +7,6 @@ MAX_PASSED_OVER_SECONDS: Final = 0.5
 """Seconds of attempts without a placement that may keep a namespace with ready workloads from having one tried."""
 MAX_ATTEMPT_SECONDS: Final = MAX_PASSED_OVER_SECONDS / 2
 """Seconds that one such attempt counts at most, with the pause after it: a pause is no jam."""
-OPERATIONS_OF_MISS: Final = 500
-"""Operations of an attempt of a namespace that was passed over which count like one further attempt of the others."""
 MAX_HAD_ATTEMPT: Final = 4096
 """Namespaces that are known to have had an attempt, at most."""
 
@@ -34,8 +32,10 @@ class PassedOver:
         """Seconds that attempts without a placement have taken."""
         self.missed_at: float | None = None
         """When the last attempt was made, in seconds, if that found no place and its time was not counted yet."""
-        self._further_misses = 0
-        """Attempts by the other rules without a placement before the next one of a namespace that is passed over."""
+        self._others_until = 0.0
+        """Until when the other rules are followed, on the clock: for as long as the last attempt by this one took."""
+        self._was_passed_over = False
+        """Whether the last attempt went to a namespace that was passed over."""
 
     def released(self, namespace: str) -> None:
         """Record that a namespace may be tried again, which was not kept from it for the sake of others."""
@@ -45,8 +45,11 @@ class PassedOver:
     def advance(self, now: float) -> None:
         """Begin the choice of the next workload, at a time in seconds."""
         if self.missed_at is not None:
-            self.clock += min(max(0.0, now - self.missed_at), MAX_ATTEMPT_SECONDS)
+            seconds = min(max(0.0, now - self.missed_at), MAX_ATTEMPT_SECONDS)
+            self.clock += seconds
             self.missed_at = None
+            if self._was_passed_over:
+                self._others_until = self.clock + seconds
         if self.newly_ready:
             self.since.update(dict.fromkeys(self.newly_ready, self.clock))
             self.newly_ready.clear()
@@ -56,7 +59,7 @@ class PassedOver:
 
         ``held``: namespaces that may not be tried.
         """
-        if not self.missed_by or self._further_misses > 0:
+        if not self.missed_by or self.clock < self._others_until:
             return False
         for namespace, since in self.since.items():
             if self.clock - since < MAX_PASSED_OVER_SECONDS:
@@ -65,20 +68,17 @@ class PassedOver:
                 return True
         return False
 
-    def tried(self, namespace: str, rank: int, *, by_rules: bool, placed: bool, operations: int, now: float) -> None:
-        """Record the result of an attempt that took so many operations and began at a time in seconds.
+    def tried(self, namespace: str, rank: int, *, by_rules: bool, placed: bool, now: float) -> None:
+        """Record the result of an attempt that began at a time in seconds.
 
         ``by_rules``: not because a namespace was passed over. ``rank``: priority level of the workload.
         """
         self.missed_at = None if placed else now
+        self._was_passed_over = not by_rules
         self.missed_by = namespace if by_rules and not placed else ""
-        further = operations // OPERATIONS_OF_MISS
         if by_rules:
             self.missed_rank = rank
-            self._further_misses -= 0 if placed else 1 + further
-            return
-        self._further_misses = further
-        if not placed or self.had_attempt:
+        elif not placed or self.had_attempt:
             if len(self.had_attempt) > MAX_HAD_ATTEMPT:
                 self.had_attempt.clear()
             self.had_attempt.add(namespace)
