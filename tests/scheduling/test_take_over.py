@@ -86,7 +86,8 @@ def test_room_of_several_claims_that_are_taken_over_counts_together() -> None:
     above = gang_on(d, "c", ("n1", "n3"), priority=20)
     assert not counted(d), "it uses half of the room of each"
     claim = d.engine.preempting._claims.get("evil/c")
-    assert claim is not None and claim.evicted == dict.fromkeys(("n1", "n2", "n3", "n4"), 1)
+    assert claim is not None and claim.room is not None
+    assert claim.room.evicted == dict.fromkeys(("n1", "n2", "n3", "n4"), 1)
     top = gang_on(d, "d", ("n1",), priority=30)
     assert counted(d) == {"own": {"evil": 1}}
     d.delete(*evicted, *below, *above)

@@ -26,8 +26,9 @@ Gangs of one class without spread constraints need a few thousand on 5,000 nodes
 over zones and nodes need up to 3 million there.
 """
 ATTEMPT_SECONDS: Final = 5.0
-"""Maximum seconds of one attempt, of one search for victims, and of one step on a Migration: half of the renew deadline
-of the Lease.
+"""Maximum seconds of one attempt, search for victims, slice of a search, or step on a Migration.
+
+Half of the renew deadline of the Lease.
 
 Only work that is not counted in operations takes so long.
 """

@@ -8,13 +8,12 @@ readings are recorded, so a replay with the same facts, times and readings gives
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, Generic, TypeVar
 
+from topo_scheduler.scheduling.barrier import ATTEMPT_SECONDS
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 SLICE_OPERATIONS: Final = 4_000_000
 """Maximum operations of one slice, so that no decision has to wait long for it."""
-SLICE_SECONDS: Final = 5.0
-"""Maximum seconds of one slice. Only work that is not counted in operations takes so long."""
 STEP_SECONDS: Final = 0.005
 """Seconds of slices in one step of recovery; one slice may take longer."""
 NEXT_STEP_SECONDS: Final = 0.02
@@ -88,7 +87,7 @@ class SlicedSearch(Generic[T]):
         while (steps := self._steps) is not None:
             guard.begin()
             try:
-                with limited(OperationBudget(SLICE_OPERATIONS, SLICE_SECONDS, clock)):
+                with limited(OperationBudget(SLICE_OPERATIONS, ATTEMPT_SECONDS, clock)):
                     result = next(steps)
             except StopIteration:
                 self._steps = None

@@ -28,6 +28,7 @@ from topo_scheduler.scheduling.preemption.freed_room import (
     is_half,
     room_on,
     taken_by,
+    total_of,
     used_of,
     uses_half_of_scarce,
 )
@@ -65,8 +66,7 @@ class PreemptionClaim:
     ``doubted``: the eviction of a victim, or of a pod in its namespace, failed before. ``evicts``: pods are evicted for
     it; otherwise it only waits for pods that end anyway. ``room`` is where its pods get room, if pods are evicted.
     ``wanted`` are the amounts for which pods are evicted, by resource column, and ``emptied`` the nodes of these.
-    ``evicted`` counts the pods of other namespaces that are evicted, by node, with those for other workloads whose room
-    it takes over. ``inherits``: some of these were evicted already.
+    ``inherits``: it answers for evictions for other workloads, whose room it takes over, and some were made already.
     ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
@@ -87,7 +87,6 @@ class PreemptionClaim:
     room: FreedRoom | None = None
     wanted: Counter[int] = field(default_factory=Counter)
     emptied: frozenset[str] = frozenset()
-    evicted: Counter[str] = field(default_factory=Counter)
     inherits: bool = False
     profiles: dict[str, Profile | None] = field(default_factory=dict)
     lost_until: float = inf
@@ -107,8 +106,10 @@ class PreemptionClaim:
     @property
     def emptied_room(self) -> EmptiedRoom:
         """The room that is emptied for it."""
-        devices = count_of_devices(self.room.devices) if self.room is not None else 0
-        return EmptiedRoom(self.namespace, self.freed, self.wanted, self.evicted, devices)
+        if self.room is None:
+            return EmptiedRoom(self.namespace, {}, {})
+        devices = count_of_devices(self.room.devices)
+        return EmptiedRoom(self.namespace, self.freed, self.wanted, self.room.evicted, devices)
 
 
 @dataclass(slots=True)
@@ -430,15 +431,15 @@ class PreemptionClaims:
         )
         if claim.evicts:
             seats = ((node, member.cls.amounts) for member, node in seated)
-            claim.room = room_on(self._world, claim.namespace, seats, devices=devices)
-            # Victims may be on other nodes only, from where they repel the workload.
             others = Counter(
                 names[victim.row] for victim in plan.victims if victim.occupant.namespace != workload.namespace
             )
-            claim.evicted = others + taking.evicted
+            evicted = others + taking.evicted
+            claim.room = room_on(self._world, claim.namespace, seats, devices=devices, evicted=evicted)
+            # Victims may be on other nodes only, from where they repel the workload.
             emptied = others.keys() or {names[victim.row] for victim in plan.victims}
             claim.emptied = frozenset(emptied | taking.emptied) & nodes or frozenset(nodes)
-            claim.wanted = sum((takes[node] for node in sorted(claim.emptied)), Counter[int]()) | taking.wanted
+            claim.wanted = total_of(claim.freed) | taking.wanted
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
@@ -626,8 +627,7 @@ class PreemptionClaims:
 
     def is_used(self, claim: PreemptionClaim, seats: Iterable[tuple[str, Amounts]]) -> bool:
         """Return whether pods on some nodes use at least half of what was wanted for a claim. Each has its amounts."""
-        used = used_of(claim.freed, by_node(seats))
-        return claim.evicts and is_half(sum(used.values(), Counter()), claim.wanted)
+        return claim.evicts and is_half(total_of(used_of(claim.freed, by_node(seats))), claim.wanted)
 
     def spare_no_longer(self, claim: PreemptionClaim) -> None:
         """Record that a claim got its room: unless victims are still there, their namespaces are chosen as others are.

@@ -36,7 +36,8 @@ class FreedRoom:
 
     ``amounts`` by node and resource column. ``present`` are the pods that were on these nodes before, by uid, with what
     they held, and ``taints`` those of the nodes. ``spare`` is what was free beside the amounts, if that counts, by node
-    and column. ``devices`` are those to get. ``evicted`` counts the evicted pods of other namespaces by node.
+    and column. ``devices`` are those to get. ``evicted`` counts the evicted pods of other namespaces by node,
+    with those for other workloads whose room is taken over.
     """
 
     namespace: str
@@ -50,10 +51,7 @@ class FreedRoom:
     @property
     def total(self) -> Counter[int]:
         """The amounts of all nodes by resource column."""
-        total: Counter[int] = Counter()
-        for amounts in self.amounts.values():
-            total.update(amounts)
-        return total
+        return total_of(self.amounts)
 
 
 def room_on(
@@ -63,15 +61,19 @@ def room_on(
     *,
     own: Collection[str] = (),
     devices: Iterable[Allocation] = (),
+    evicted: Mapping[str, int] | None = None,
 ) -> FreedRoom:
-    """Return the room for pods, given the node and amounts of each. ``own``: those of them that hold it, by uid."""
+    """Return the room for pods, given the node and amounts of each. ``own``: those of them that hold it, by uid.
+
+    ``evicted`` counts the evicted pods of other namespaces by node.
+    """
     ledger, nodes = world.ledger, world.nodes
     amounts = by_node(seats)
     entries = ((uid, ledger.get(uid)) for uid in _pods_on(ledger, amounts) if uid not in own)
     present = {uid: entry.amounts for uid, entry in entries if entry is not None}
     rows = ((node, nodes.row_of.get(node)) for node in amounts)
     taints = {node: _taints(nodes, row) for node, row in rows if row is not None}
-    return FreedRoom(namespace, amounts, present, taints, devices=tuple(devices))
+    return FreedRoom(namespace, amounts, present, taints, devices=tuple(devices), evicted=evicted or {})
 
 
 def room_of(world: World, namespace: str, leaving: Iterable[str]) -> FreedRoom:
@@ -143,8 +145,7 @@ def uses_half_of_scarce(
 
     Only the scarce resource counts. Room and amounts are by node and resource column.
     """
-    used = used_of(room, held)
-    return is_half(sum(used.values(), Counter()), scarce_of(nodes, room, wanted))
+    return is_half(total_of(used_of(room, held)), scarce_of(nodes, room, wanted))
 
 
 def used_of(room: Mapping[str, Mapping[int, int]], held: Mapping[str, Mapping[int, int]]) -> dict[str, Counter[int]]:
@@ -153,6 +154,14 @@ def used_of(room: Mapping[str, Mapping[int, int]], held: Mapping[str, Mapping[in
         node: Counter({column: min(amount, held.get(node, {}).get(column, 0)) for column, amount in amounts.items()})
         for node, amounts in room.items()
     }
+
+
+def total_of(amounts: Mapping[str, Mapping[int, int]]) -> Counter[int]:
+    """Return amounts by node and resource column, of all nodes together."""
+    total: Counter[int] = Counter()
+    for part in amounts.values():
+        total.update(part)
+    return total
 
 
 def is_half(used: Mapping[int, int], wanted: Mapping[int, int]) -> bool:

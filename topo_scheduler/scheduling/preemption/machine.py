@@ -6,7 +6,6 @@ ended, the scheduler does nothing more for it. `claims` describes how claims end
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from topo_scheduler.api.config import PreemptionSpec
@@ -261,9 +260,8 @@ class Preempting:
                 wanted = claim.wanted
         if wanted is not None:
             places = ((seat.node, claimed[seat.uid]) for seat in decision.seats if seat.uid in claimed)
-            room = room_on(self._world, workload.namespace, places, own=pods.keys())
-            if claim is not None:
-                room = replace(room, evicted=claim.evicted)
+            evicted = claim.room.evicted if claim is not None and claim.room is not None else {}
+            room = room_on(self._world, workload.namespace, places, own=pods.keys(), evicted=evicted)
             self.vain_evictions.placed(workload.id, wanted, room, claimed, now)
         if workload.id in self.vain_evictions.waves:
             self.vain_evictions.placed_again(workload.id, pods, {seat.uid: seat.node for seat in decision.seats})

@@ -107,11 +107,11 @@ class RoomByMoves:
                 del self.rooms[id_]
                 own_stay = any(ledger.namespace_of(uid) == room.namespace for uid in remaining)
                 taken = TakenBy.ITS_NAMESPACE if own_stay else TakenBy.OTHERS
+                workload = self._workloads.get(id_)
+                pods = workload.members.keys() if workload is not None else ()
                 if room.is_free:
-                    workload = self._workloads.get(id_)
-                    taken = taken_by(self._world, room.freed, workload.members if workload is not None else ())
+                    taken = taken_by(self._world, room.freed, pods)
                 nodes = room.freed.amounts.keys()
-                pods = workload.members.keys() if (workload := self._workloads.get(id_)) is not None else ()
                 self._vain_evictions.lose_room(id_, room.namespace, room.wanted, taken, now, nodes=nodes, pods=pods)
 
     def next_due(self) -> float | None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topo_scheduler.scheduling.preemption.freed_room import TakenBy, is_half, used_of, uses_half_of_scarce
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy, is_half, total_of, used_of, uses_half_of_scarce
 from topo_scheduler.state.nodes.node_table import NodeTable
 
 
@@ -61,10 +61,9 @@ class TakeOver:
 
     def _uses_half(self, room: EmptiedRoom, used: Mapping[str, Mapping[int, int]]) -> bool:
         """Return whether half of all amounts is used, on nodes from which half of the pods were evicted."""
-        total: Counter[int] = sum((Counter(part) for part in used.values()), Counter())
         evicted = sum(room.evicted.get(node, 0) for node, part in used.items() if is_half(part, room.amounts[node]))
         return (
-            is_half(total, room.wanted)
+            is_half(total_of(used), room.wanted)
             and 2 * evicted >= sum(room.evicted.values())
             and 2 * self.devices >= room.devices
         )

@@ -160,11 +160,11 @@ class VainEvictions:
             pods: amounts by uid.
             nodes: of these pods, by uid.
         """
-        failed = [wave for wave in reversed(self.waves.get(id_, ())) if wave.lacks_pods]
+        waves = self.waves.get(id_, ())
         for uid, amounts in pods.items():
             if uid in self._of_pod:
                 continue
-            lacking = [wave for wave in failed if wave.may_join(uid, nodes[uid])]
+            lacking = [wave for wave in reversed(waves) if wave.may_join(uid, nodes[uid])]
             if lacking:
                 self._join(next((wave for wave in lacking if wave.fits(amounts)), lacking[0]), uid, amounts)
 

@@ -279,19 +279,19 @@ class FairWorkloadQueue:
         self._passed_over.tried(
             attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, placed=placed, now=attempt.now
         )
-        level = attempt.level
+        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
+        if until > attempt.now:
+            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
         if attempt.passed_over:
-            pass  # it says nothing about the order within its priority
-        elif placed:
+            return  # it says nothing about the order within its priority
+        level = attempt.level
+        if placed:
             level.misses = 0 if attempt.smallest else level.misses
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
         if attempt.overdue and level.live:
             level.overdue_misses = 0 if placed else level.overdue_misses + 1 + operations // MISS_OPERATIONS
-        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
-        if until > attempt.now:
-            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""

@@ -14,7 +14,8 @@ MAX_HAD_ATTEMPT: Final = 4096
 class PassedOver:
     """Measures for how long each namespace with ready workloads has had none tried.
 
-    Time is that of attempts without a placement. While workloads are placed, it stands still.
+    Time is that of attempts without a placement. While workloads are placed, it stands still. The queue writes some of
+    these tables itself, as calls for each decision cost too much.
     """
 
     def __init__(self) -> None:
