@@ -269,3 +269,58 @@ def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
     world.recovery.forget_unknown_nodes(world.now)
     assert not world.d.engine.preempting.replacements
     assert "s1-l2-4" not in world.recovery.detection.names()
+
+
+class Late(World):
+    """An API server whose answers to writes of a status arrive when the test says so."""
+
+    def __post_init__(self) -> None:
+        self.late: list[tuple[WriteStatus, Migration]] = []
+        super().__post_init__()
+
+    def carry_out(self, instruction: RecoveryInstruction) -> None:
+        if not isinstance(instruction, WriteStatus) or instruction.status.phase != Phase.EVICTING.value:
+            super().carry_out(instruction)
+        elif (written := self._patch(instruction)) is not None:
+            self.late.append((instruction, written))
+            self.recovery.migration_seen(copy_of(written), self.now)  # the watch is faster
+
+    def answer(self) -> None:
+        """Deliver the answers that are late."""
+        for instruction, written in self.late:
+            self.recovery.wrote(instruction, MigrationWrite.WRITTEN, "", written, self.now)
+        self.late.clear()
+
+
+def test_the_late_answer_to_a_write_does_not_bring_a_deleted_migration_back() -> None:
+    world = Late(FORCED, LEAVES)
+    world.gang("g", 3)
+    world.run()
+    world.blocked.update(world.nodes_of("g"))
+    world.request("move", "g-1")
+    world.run(1)
+    assert world.late
+    world.cancel("default/move")
+    world.answer()
+    assert not len(world.recovery.migrations)
+    world.run(60)
+    assert not world.evictions
+
+
+def test_the_late_answer_to_a_write_does_not_keep_a_failed_node_from_being_healed() -> None:
+    world = Late(FORCED, LEAVES)
+    world.gang("g", 3)
+    world.run()
+    world.blocked.update(world.nodes_of("g"))
+    lost = world.nodes_of("g")["g-1"]
+    world.fail(lost)
+    while not world.late:
+        world.run(1)
+    (key,) = world.migrations
+    world.cancel(key)
+    world.answer()
+    world.run(60)
+    world.blocked.clear()
+    world.answer()
+    world.run(600)
+    assert lost not in world.nodes_of("g").values()

@@ -103,7 +103,7 @@ class Recovery:
                     text = f"Migration {request.key} is not created: {message or outcome.value}"
                     self._out.append(Warn(text, request.namespace))
             case WriteStatus():
-                self.migrations.written(request.key, outcome, message, migration, now)
+                self.migrations.written(request, outcome, message, migration, now)
             case DeleteMigration():
                 self.migrations.deleted(request.key, outcome, message, now)
 

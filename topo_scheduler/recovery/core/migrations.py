@@ -20,7 +20,7 @@ from topo_scheduler.recovery.core.waiting_lines import WaitingLine, WaitingMigra
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
-from topo_scheduler.recovery.model.instructions import RecoveryInstruction, Warn
+from topo_scheduler.recovery.model.instructions import RecoveryInstruction, Warn, WriteStatus
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import (
@@ -213,34 +213,40 @@ class Migrations:
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
 
-    def written(self, key: str, outcome: MigrationWrite, message: str, migration: Migration | None, now: float) -> None:
-        """Handle the result of a write, with the object as it is now."""
+    def written(
+        self, write: WriteStatus, outcome: MigrationWrite, message: str, migration: Migration | None, now: float
+    ) -> None:
+        """Handle the result of a write, with the object as it is now.
+
+        The watch may have reported meanwhile that the object was deleted, or can't be read any more. The answer, which
+        is older, must not bring it back.
+        """
+        key = write.key
         tracked = self.context.tracked.get(key)
-        if tracked is not None and tracked.writing and outcome is MigrationWrite.GONE:
+        if tracked is None or tracked.migration.metadata.uid != write.uid:
+            return
+        if tracked.writing and outcome is MigrationWrite.GONE:
             # The answer to the create request arrived after the watch had reported the deletion.
             self.gone(key)
             return
-        if tracked is not None:
-            tracked.writing = False
-            was_written = outcome is MigrationWrite.WRITTEN
-            tracked.altered = tracked.altered + 1 if was_written and tracked.is_altered(migration) else 0
-            if was_written:
-                tracked.failures = 0
-            else:
-                tracked.failures += 1
-                longest = (
-                    FORBIDDEN_RETRY_SECONDS if outcome is MigrationWrite.FORBIDDEN else LONGEST_WRITE_PAUSE_SECONDS
-                )
-                tracked.not_before = now + doubled(2.0, tracked.failures, longest)
-            if BELIEVED_REFUSALS in (tracked.failures, tracked.altered):
-                text = ALTERED if tracked.altered else message
-                self.context.out.append(Warn(f"Migration {key} is not continued: {text}", key.partition("/")[0]))
-                self.context.emit_event(tracked, warning=True, reason=MigrationReason.STATUS_NOT_WRITTEN, message=text)
+        tracked.writing = False
+        was_written = outcome is MigrationWrite.WRITTEN
+        tracked.altered = tracked.altered + 1 if was_written and tracked.is_altered(migration) else 0
+        if was_written:
+            tracked.failures = 0
+        else:
+            tracked.failures += 1
+            longest = FORBIDDEN_RETRY_SECONDS if outcome is MigrationWrite.FORBIDDEN else LONGEST_WRITE_PAUSE_SECONDS
+            tracked.not_before = now + doubled(2.0, tracked.failures, longest)
+        if BELIEVED_REFUSALS in (tracked.failures, tracked.altered):
+            text = ALTERED if tracked.altered else message
+            self.context.out.append(Warn(f"Migration {key} is not continued: {text}", write.namespace))
+            self.context.emit_event(tracked, warning=True, reason=MigrationReason.STATUS_NOT_WRITTEN, message=text)
         if migration is not None:
             self.seen(migration, now)
-        if tracked is not None and tracked.altered:  # after `seen`, for which such a write is a change like any other
+        if tracked.altered:  # after `seen`, for which such a write is a change like any other
             tracked.not_before = now + doubled(2.0, tracked.altered, LONGEST_WRITE_PAUSE_SECONDS)
-        if tracked is not None and self.context.tracked.get(key) is tracked:
+        if self.context.tracked.get(key) is tracked:
             self._schedule(tracked)
 
     def deleted(self, key: str, outcome: MigrationWrite, message: str, now: float) -> None:
