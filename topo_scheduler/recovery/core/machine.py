@@ -85,10 +85,14 @@ class Recovery:
 
     def migration_seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed; if that raises, skip the Migration."""
+        self._guarded(migration.key, partial(self.migrations.seen, migration, now))
+
+    def _guarded(self, key: str, handle: Callable[[], None]) -> None:
+        """Handle a Migration; if that raises, skip it."""
         try:
-            self.migrations.seen(migration, now)
+            handle()
         except Exception as error:
-            self._out += failure_of(f"Migration {migration.key}", error, namespace=migration.metadata.namespace)
+            self._out += failure_of(f"Migration {key}", error, namespace=key.partition("/")[0])
 
     def wrote(
         self, request: MigrationRequest, outcome: MigrationWrite, message: str, migration: Migration | None, now: float
@@ -97,9 +101,8 @@ class Recovery:
         match request:
             case CreateMigration():
                 self._out += self.healing.created(request, outcome, message, now)
-                if migration is not None:
-                    self.migration_seen(migration, now)
-                elif self.migrations.context.intended.pop(request.key, None) is not None:
+                self._guarded(request.key, partial(self.migrations.created, request.key, migration, now))
+                if migration is None and self.migrations.context.intended.pop(request.key, None) is not None:
                     text = f"Migration {request.key} is not created: {message or outcome.value}"
                     self._out.append(Warn(text, request.namespace))
             case WriteStatus():
@@ -152,7 +155,7 @@ class Recovery:
         for search, guarded in self._searches:
             created += guarded.run(partial(search.step, now), now)
         out, self._out = [*self._out, *created, *self.migrations.step(now)], []
-        return [self._named(instruction) for instruction in out]
+        return [self._to_send(instruction) for instruction in out]
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next if nothing happens before.
@@ -170,10 +173,14 @@ class Recovery:
         )
         return min((at for at in times if at is not None), default=None)
 
-    def _named(self, instruction: RecoveryInstruction) -> RecoveryInstruction:
-        """Return an instruction; a Migration that it creates names this scheduler, so that no other one takes it up."""
+    def _to_send(self, instruction: RecoveryInstruction) -> RecoveryInstruction:
+        """Return an instruction as it is carried out.
+
+        A Migration that it creates names this scheduler, so that no other one takes it up.
+        """
         if not isinstance(instruction, CreateMigration):
             return instruction
+        self.migrations.creating(instruction.key)
         spec = msgspec.structs.replace(instruction.spec, scheduler_name=self._view.scheduler_name)
         return replace(instruction, spec=spec)
 

@@ -84,6 +84,11 @@ class Migrations:
         self._waiting = WaitingMigrations()
         self._over: dict[str, tuple[str, str]] = {}
         """Uid and version of Migrations that are over, so that no older view brings them back."""
+        self._creating: dict[str, dict[str, bool]] = {}
+        """Migrations whose creation is not answered yet, by namespace and name.
+
+        And the uids that the watch has reported deleted under this name since, with whether they were tracked before.
+        """
 
     def __len__(self) -> int:
         return len(self.context.tracked)
@@ -182,6 +187,8 @@ class Migrations:
     def gone(self, key: str, uid: str = "", how: str = "deleted") -> None:
         """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
         tracked, latest = self.context.tracked.get(key), self._latest(key)
+        if uid and key in self._creating:
+            self._creating[key][uid] = latest is not None and latest[0] == uid
         if uid and latest is not None and latest[0] != uid:
             return
         self._untrack(key)
@@ -212,6 +219,23 @@ class Migrations:
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
+
+    def creating(self, key: str) -> None:
+        """Record that the creation of a Migration is requested."""
+        self._creating.setdefault(key, {})
+
+    def created(self, key: str, migration: Migration | None, now: float) -> None:
+        """Handle the answer to a creation, with the object if the server returned it.
+
+        The watch may have reported its deletion before: the answer must not bring it back.
+        """
+        deleted = self._creating.pop(key, {})
+        if migration is None:
+            return
+        if (was_tracked := deleted.get(migration.metadata.uid)) is None:
+            self.seen(migration, now)
+        elif not was_tracked:
+            self._left_behind(migration, "deleted")
 
     def written(
         self, write: WriteStatus, outcome: MigrationWrite, message: str, migration: Migration | None, now: float
