@@ -29,12 +29,12 @@ def test_a_workload_that_is_passed_over_is_seen() -> None:
             process = world.start()
             await world.leading()
             watch = Watch(world)
-            tried = process.engine._try
+            attempt = process.engine.attempting.attempt
 
             def ignoring(workload: Workload, *arguments: Any) -> bool:
-                return workload.name != "ignored" and tried(workload, *arguments)
+                return workload.name != "ignored" and attempt(workload, *arguments)
 
-            vars(process.engine)["_try"] = ignoring
+            vars(process.engine.attempting)["attempt"] = ignoring
             world.gang("ignored", 2)
             world.gang("other", 2)
             await world.run(PASSED_OVER_SECONDS + 5)

@@ -30,7 +30,7 @@ ERRORS: Final[tuple[Callable[[], Exception], ...]] = (
 """Each makes a new error: one that is raised again would keep alive what it came by before."""
 
 BARRIERS: Final = (
-    "scheduling.engine.Engine._attempt",
+    "scheduling.attempting.Attempting._within_budget",
     "scheduling.engine.Engine.bind_finished",
     "scheduling.engine.Engine.rehearsed",
     "scheduling.engine.Engine.eviction_finished",

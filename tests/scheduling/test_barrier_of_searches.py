@@ -185,7 +185,7 @@ def test_a_namespace_whose_searches_exceed_their_budget_gets_less(monkeypatch: p
     d.apply(urgent("evil", "evil"))
     d.step()
     assert counted(d) == [("preemption", "operations")]
-    budget = d.engine.barrier.budget
+    budget = d.engine.attempting.barrier.budget
     assert budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
     assert (
         budget("evil", d.now, None, victim_search.SEARCH_OPERATIONS).operations == victim_search.SEARCH_OPERATIONS // 4
@@ -207,8 +207,8 @@ def test_a_namespace_whose_attempts_exceed_their_budget_gets_less(monkeypatch: p
     d.run(make_pod("evil", namespace="evil", gpus=8), good)
     assert d.where(good)
     assert counted(d) == [("decision", "operations")]
-    assert d.engine.barrier.budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
-    assert d.engine.barrier.budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
+    assert d.engine.attempting.barrier.budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
+    assert d.engine.attempting.barrier.budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
 
 
 def slowly() -> None:

@@ -210,4 +210,4 @@ def test_a_large_gang_that_is_spread_over_zones_and_nodes_is_placed_within_its_b
     assert len(where) == len(pods)
     used = Counter(tuple(labels[names.index(node)][key] for key in keys[-1:]) for node in where.values())
     assert max(used.values()) - (0 if keys[-1] != "zone" else min(used.values())) <= 1
-    assert d.engine._spent < ATTEMPT_OPERATIONS / 4
+    assert d.engine.attempting.spent < ATTEMPT_OPERATIONS / 4

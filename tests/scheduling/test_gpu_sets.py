@@ -155,7 +155,7 @@ def test_predictions_for_many_large_nodes_are_charged() -> None:
     d = Driver(nodes)
     d.apply(make_pod("p", gpus=8, annotations={"gpu-locality": "nvlink"}))
     d.step()
-    assert d.engine._spent > prediction_operations((1 << 16) - 1, 8) > 100
+    assert d.engine.attempting.spent > prediction_operations((1 << 16) - 1, 8) > 100
 
 
 def test_a_choice_by_index_considers_which_gpus_running_pods_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,5 +181,5 @@ def test_what_an_attempt_does_is_charged(make: Callable[[str], list[Pod]]) -> No
     d = crowded()
     d.apply(*make("measured"))
     calls = calls_of(d.settle).total()
-    assert d.engine._spent > 10_000
-    assert calls < CALLS_PER_OPERATION * d.engine._spent
+    assert d.engine.attempting.spent > 10_000
+    assert calls < CALLS_PER_OPERATION * d.engine.attempting.spent

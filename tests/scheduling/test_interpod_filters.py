@@ -197,10 +197,10 @@ def test_the_ports_of_all_running_pods_are_charged() -> None:
     d.step()
     d.apply(make_pod("p", spec=one_gpu_spec(port=80)))
     d.step()
-    assert d.engine._spent_on_attempt > 40
-    few = d.engine._spent_on_attempt
+    assert d.engine.attempting.spent_on_attempt > 40
+    few = d.engine.attempting.spent_on_attempt
     d.apply(*(web_pod(f"y{number}", one_gpu_spec(port=8000 + number), node="n1") for number in range(900)))
     d.step()
     d.apply(make_pod("q", spec=one_gpu_spec(port=81)))
     d.step()
-    assert d.engine._spent_on_attempt > few + 400, "a fixed number for each node before"
+    assert d.engine.attempting.spent_on_attempt > few + 400, "a fixed number for each node before"

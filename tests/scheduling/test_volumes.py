@@ -642,7 +642,7 @@ def test_the_volumes_of_running_pods_are_read_once_for_all_classes_and_charged(m
     d.tell(*(claim(f"g{number}") for number in range(members)))
     d.apply(*(using(f"g{number}", name=f"g-{number}", gang=members, gpus=8) for number in range(members)))
     d.engine.step(d.now, d.clock)
-    assert d.engine._spent_on_attempt > 6 * nodes * pods
+    assert d.engine.attempting.spent_on_attempt > 6 * nodes * pods
     assert len(read) < 3 * nodes * pods, "not once for each of the members"
 
 
@@ -705,7 +705,7 @@ def test_the_capacities_of_a_tenant_cost_other_pods_nothing(expressions: int) ->
         pod = using("c")
         d.apply(pod)
         d.step()
-        spent.append(d.engine._spent_on_attempt)
+        spent.append(d.engine.attempting.spent_on_attempt)
         d.settle()
         assert pod.spec.node_name == "n2"
     assert spent[0] == spent[1]

@@ -6,15 +6,15 @@ that followed the watch.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 from typing import Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
-from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
-from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
+from topo_scheduler.scheduling.attempting import Attempting, named
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import Activity, failure_of, guard
 from topo_scheduler.scheduling.binding.admission_backoff import kind_of
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
@@ -23,7 +23,6 @@ from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBou
 from topo_scheduler.scheduling.binding.waiting_decisions import OUTRANKED
 from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.explaining.explainer import Explainer
-from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.fabric_warnings import FabricWarnings
 from topo_scheduler.scheduling.instructions import (
@@ -32,28 +31,23 @@ from topo_scheduler.scheduling.instructions import (
     Instruction,
     LogWarning,
     PodRef,
-    RecordDecision,
-    reference,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
-from topo_scheduler.scheduling.intake.device_claims import watched_claim
+from topo_scheduler.scheduling.intake.device_changes import DeviceChanges
 from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
-from topo_scheduler.scheduling.placing.levels import next_relaxation
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.nominations import Nominations
-from topo_scheduler.scheduling.preemption.victim_search import SEARCH_OPERATIONS, SearchRequest
 from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
-from topo_scheduler.scheduling.queueing.queue_keys import has_begun, is_partially_bound, lacking, least_of, order_of
+from topo_scheduler.scheduling.queueing.queue_keys import has_begun, order_of
 from topo_scheduler.scheduling.queueing.requeue import Requeuer
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.unschedulable import UnschedulableWorkloads
-from topo_scheduler.scheduling.reserving.freed_claims import LOOK_AGAIN_SECONDS
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import Replacements, ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
@@ -65,7 +59,6 @@ from topo_scheduler.scheduling.step_parts import StepParts
 from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.classes import drop_classes
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
@@ -80,8 +73,6 @@ Cache entries keep the annotations and labels of such pods in memory.
 """
 SLOWED: Final = "decisions take much computing time and are spaced out, so that they delay no others: namespace"
 """The warning about a namespace with expensive attempts."""
-STALE_SECONDS: Final = 0.1
-"""Delay in seconds before a retry of a workload whose owners changed and whose pods were not read again yet."""
 
 
 class Engine:
@@ -152,14 +143,6 @@ class Engine:
             pending_pods,
         )
         self._unschedulable = UnschedulableWorkloads(self.queue, self.outcomes, self._emitted, config.scheduler)
-        self.barrier = Barrier()
-        self._phase = Activity.DECISION
-        """The current activity of the attempt, for messages if it fails."""
-        self._spent = 0
-        self._spent_on_attempt = 0
-        """Operations spent by the last attempt, including its search for victims."""
-        self._searched = 0
-        """Operations spent by the search for victims in the current attempt."""
         self.why = Explainer(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._failure_cache = FailureCache(
             self.world, self.attempts, self._unschedulable, self.preempting, self.reserving, self.moving, self.why
@@ -179,6 +162,24 @@ class Engine:
             self.moving,
         )
         self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
+        self._device_changes = DeviceChanges(self.world, self.arrivals, self.outcomes)
+        self.attempting = Attempting(
+            self.world,
+            self.queue,
+            self.extensions,
+            self.attempts,
+            self.arrivals,
+            self._device_changes,
+            self.outcomes,
+            self.preempting,
+            self.reserving,
+            self.moving,
+            self.contention,
+            self._unschedulable,
+            self._failure_cache,
+            self.why,
+            self._out,
+        )
         self._fabric_warnings = FabricWarnings(config)
         self._unread_nodes: Unread[Node] = Unread()
         """Nodes that raised an exception. The engine places no pod there until it can read them."""
@@ -522,13 +523,14 @@ class Engine:
                 part(now, clock)
             except Exception as error:
                 self._out += self._parts.failed(part.__name__, error, now)
-        out, self._out = [*self.arrivals.take_out(), *self._out], []
+        out = [*self.arrivals.take_out(), *self._out]
+        self._out.clear()
         return out
 
     def _read_facts(self, now: float, clock: Callable[[], float]) -> None:
         """Apply what changed in the cluster since the last step."""
         self._read_again(now)
-        self._settle_devices(now)
+        self._device_changes.settle(now)
         self._out += map(LogWarning, self.world.settle_numa_zones(now))
         if self.world.tenant_memory.overflowed:
             with guard("objects beyond the memory of their namespace", self._out, Activity.OBJECT):
@@ -551,7 +553,7 @@ class Engine:
             self.arrivals.begin()
         for id_, error in self.requeuer.settle(now):
             if (workload := self.workloads.get(id_)) is not None:
-                self._put_aside(workload, error, Activity.DECISION, now)
+                self.attempting.put_aside(workload, error, Activity.DECISION, now)
             else:
                 self._out += failure_of(f"deleted workload {id_}", error, Activity.DECISION)
         try:
@@ -570,13 +572,13 @@ class Engine:
 
     def _try_due(self, now: float, clock: Callable[[], float], budget: float) -> None:
         """Try the workloads that are due, and shorten the waits of those without room."""
-        started = clock()
+        started, attempting = clock(), self.attempting
         waits, in_flight = self.reserving.checks_first(now), self.outcomes.decided_since
         while not (waits or self.contention.pauses(now, in_flight)) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
-                placed = self._try(workload, now, clock)
-                self.queue.tried(placed=placed, operations=self._spent, of_attempt=self._spent_on_attempt)
+                placed = attempting.attempt(workload, now, clock)
+                self.queue.tried(placed=placed, operations=attempting.spent, of_attempt=attempting.spent_on_attempt)
                 # After a failover nodes are reserved for it before younger workloads take them.
                 if clock() - started > budget or (not placed and self.reserving.first_is_due(now)):
                     break
@@ -614,13 +616,18 @@ class Engine:
             self.preempting.nominations.remove_charges()
             self._out += self._failed_for(self.moving.failed(now), error, Activity.MOVES)
         for workload, why in news:
-            with guard(_named(workload), self._out, Activity.RESERVATION, namespace=workload.namespace):
+            with guard(named(workload), self._out, Activity.RESERVATION, namespace=workload.namespace):
                 text = " ".join(
                     filter(None, (why, self.reserving.describe(workload.id), self.moving.describe(workload.id)))
                 )
                 self._out += self._unschedulable.tell(workload, workload.at(Stage.PENDING), text, repeated=True)
                 self.why.reworded(workload, text, now)
                 self._failure_cache.forget(workload.id)
+
+    def _failed_for(self, id_: str, error: Exception, activity: Activity) -> list[Instruction]:
+        """Return the instructions that log and count a failure of work for a workload."""
+        workload = self.workloads.get(id_)
+        return failure_of(f"workload {id_}", error, activity, namespace=workload.namespace if workload else "")
 
     def _drop_caches(self) -> None:
         """Drop the caches that may keep large deleted pods in memory. No decision depends on them."""
@@ -654,36 +661,6 @@ class Engine:
             self.pods_applied(pods, now)
         if self._unread_nominations and (pods := self._unread_nominations.take_due(now)):
             self._read_nominations(pods, now)
-
-    def _settle_devices(self, now: float) -> None:
-        """Apply changes of devices and claims, and let the choice of GPUs follow the pods of the cluster.
-
-        Most clusters have no devices, and each decision asks. So attributes say whether there is anything to do.
-        """
-        world = self.world
-        # With classes, a resource that was not known before may be one that devices back.
-        if world.inventory.changed or world.inventory.classes or self.outcomes.claims.release_due:
-            self._apply_device_changes(now)
-        if (sets := world.around.gpu_sets) is not None and world.ledger.changes >= sets.tables.due_at:
-            world.settle_gpu_tables()
-
-    def _apply_device_changes(self, now: float) -> None:
-        """Apply changes of devices and claims, so that pods with these claims are read again."""
-        claims, offers = self.outcomes.claims, self.world.resources.offers
-        changes = self.world.settle_devices()
-        if changes.resources:
-            self.arrivals.understand_all()
-            self.arrivals.forget_backed()
-        elif offers != self.world.resources.offers:
-            self.arrivals.resources_offered()
-        claims.repair.changed(changes.claims)
-        changed = [*changes.claims, *claims.take_due(now)]
-        if changed:
-            claims.claims_changed()
-        for key in changed:
-            self.arrivals.owner_changed(watched_claim(key))
-        for key in changes.allocations:
-            self.arrivals.claim_reallocated(key)
 
     def _leave_out(self, now: float, clock: Callable[[], float]) -> None:
         """Apply changes of owners: drop plans for pods that are about to be deleted, and read nominations of others."""
@@ -756,202 +733,3 @@ class Engine:
             with guard(f"workload {id_}", self._out, Activity.OUTCOME):  # the others are to be queued too
                 if (workload := self.workloads.get(id_)) is not None:
                     self.queue.back_off(order_of(workload), until)
-
-    def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
-        """Try a workload within its budget; return whether it was placed.
-
-        A workload that fails or exceeds its budget is put into backoff.
-        """
-        self._phase, self._searched = Activity.DECISION, 0
-        budget = self.barrier.budget(workload.namespace, now, clock)
-        try:
-            with limited(budget):
-                placed = self._attempt(workload, now, clock)
-            if not placed and self.world.inventory.claims and not workload.problem:
-                for member in workload.at(Stage.PENDING):
-                    if member.claims:
-                        self.outcomes.claims.protect(reference(member), member.claims)
-        except Exception as error:
-            self.reserving.holds.remove_charges()
-            self.preempting.nominations.remove_charges()
-            self._put_aside(workload, error, self._phase, now)
-            return False
-        finally:
-            self._spent = budget.spent + self._searched
-            self._spent_on_attempt = min(budget.spent, budget.operations)
-            self.preempting.tried(workload.id)
-        workload.failures = 0
-        return placed
-
-    def _failed_for(self, id_: str, error: Exception, activity: Activity) -> list[Instruction]:
-        """Return the instructions that log and count a failure of work for a workload."""
-        workload = self.workloads.get(id_)
-        return failure_of(f"workload {id_}", error, activity, namespace=workload.namespace if workload else "")
-
-    def _put_aside(self, workload: Workload, error: Exception, activity: Activity, now: float) -> None:
-        """Put a workload into backoff because handling it raised; log, count and report that."""
-        name = _named(workload)
-        self._failure_cache.forget(workload.id)
-        self.barrier.exceeded(workload.namespace, error, now)
-        self._out += failure_of(name, error, activity, namespace=workload.namespace)
-        with guard(name, self._out, activity, namespace=workload.namespace):
-            self._out += self._unschedulable.failed(workload, error, activity, now)
-
-    def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
-        """Try a workload; return whether it was placed."""
-        if (known := self._failure_cache.again(workload, now, clock)) is not None:
-            self._out += known
-            self.contention.failed(workload.id, now)
-            return False
-        pending = workload.at(Stage.PENDING)
-        if not pending:
-            return False
-        if self.arrivals.is_stale(workload):
-            self.queue.back_off(order_of(workload), now + STALE_SECONDS)
-            return False
-        if workload.problem:
-            if (until := workload.patient_until()) > now:
-                self.queue.wait(order_of(workload), until)
-            else:
-                self._out += self._unschedulable.refuse(workload, pending, now)
-            return False
-        if lack := lacking(workload, pending):
-            self._out += self._unschedulable.incomplete(workload, pending, lack, now)
-            return False
-        if (until := self.outcomes.partially_bound.pause(workload, now)) > now:
-            self.queue.back_off(order_of(workload), until)
-            return False
-        admission_backoff = self.outcomes.admission_backoff
-        if admission_backoff.any_held and (held := admission_backoff.must_wait(workload.id, pending, now)) is not None:
-            self._out += self._unschedulable.hold_back(workload, pending, *held, now)
-            return False
-        before = clock()
-        reserved = self.reserving.count_for(workload, now)
-        kept = self.preempting.count_for(workload, reserved), reserved
-        try:
-            decision, waits = self._decide_beside_others(workload, pending, kept, now)
-        except PluginError as error:
-            self._out += self._unschedulable.plugin_failed(workload, pending, error, now)
-            return False
-        workload.plugin_failures = 0
-        self._out.append(RecordDecision(decision, clock() - before))
-        if decision.verdict is Verdict.PLACED:
-            self._phase = Activity.PLACEMENT
-            self.attempts.remember(workload, decision)
-            self._out += self.outcomes.assume(workload, decision, now)
-            self.arrivals.touch(workload)
-            # The placement is assumed and the binds are on their way. Later failures must not undo it.
-            name = f"workload {workload.namespace}/{workload.name}"  # inline: each call of a decision counts
-            with guard(name, self._out, Activity.PLACEMENT, namespace=workload.namespace):
-                self.why.forget(workload.id)
-                self._out += self.preempting.placed(workload, decision, now)
-                self.contention.forget(workload.id)
-                self.reserving.placed(workload, decision)
-                self.moving.forget(workload.id)
-                self.arrivals.placed(decision)
-            return True
-        again_at = next_relaxation(workload, pending, self.world.layout, now)
-        if self.attempts.awaits_claim:
-            again_at = now + LOOK_AGAIN_SECONDS
-        self._unschedulable.mark(workload, now, again_at, room_helps=decision.room_helps)
-        self.contention.failed(workload.id, now)
-        if waits:
-            self._out += self._unschedulable.tell(workload, pending, f"{decision.message} {waits}")
-        else:
-            with self.world.nothing_kept():
-                self._out += self._make_room(workload, pending, decision, kept, now, clock)
-        return False
-
-    def _make_room(
-        self,
-        workload: Workload,
-        pending: list[Member],
-        decision: Decision,
-        kept: KeptRoom,
-        now: float,
-        clock: Callable[[], float],
-    ) -> list[Instruction]:
-        """Search for ways to make room for an unschedulable workload, and report why it has none."""
-        least = pending[: least_of(workload)]
-        self._phase = Activity.PREEMPTION
-        budget = self.barrier.budget(workload.namespace, now, clock, SEARCH_OPERATIONS)
-        try:
-            request = SearchRequest(
-                workload,
-                least,
-                now,
-                now + self.world.epoch,
-                budget,
-                reserved=kept[1],
-                shares=partial(self.reserving.shares, workload, now),
-                failed=partial(self.barrier.exceeded, workload.namespace, now=now),
-            )
-            obstacle = self.outcomes.admission_backoff.why_none_makes_room(workload.id, least)
-            if obstacle and not self.preempting.claims(workload.id):
-                preempt: list[Instruction] = []
-            else:
-                preempt, obstacle = self.preempting.consider(request, decision)
-                self.outcomes.outrank(self.preempting.take_outranked())
-        except PluginError as error:
-            return self._unschedulable.plugin_failed(workload, pending, error, now)
-        finally:
-            self._searched = budget.spent
-        if not preempt and decision.room_helps:
-            preempt = self.outcomes.yield_room(workload.id, workload.priority, now)
-        text = f"{decision.message} {obstacle}" if obstacle else decision.message
-        try:
-            held = self.reserving.found_unschedulable(workload, decision, text, now)
-            moves = self.moving.found_unschedulable(
-                workload, text, order_of(workload).since, room_helps=decision.room_helps
-            )
-            seats = self.preempting.replacements.keep_off(workload, pending[0].cls)
-            text = " ".join(filter(None, (text, held, seats, moves)))
-            if not preempt:  # otherwise evictions already make room
-                self.why.failed(workload, text, decision.members, now)
-            out = [*self._unschedulable.tell(workload, pending, text), *preempt]
-        except Exception:
-            self._out += preempt  # the claim is active, so its victims must be evicted
-            raise
-        if not obstacle and not preempt:
-            self._failure_cache.remember(workload, pending, decision, kept, text, now)
-        return out
-
-    def _decide_beside_others(
-        self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float
-    ) -> tuple[Decision, str]:
-        """Decide while room is reserved for other schedulers, or without it once the workload has waited long enough.
-
-        Returns:
-            The decision, and a message if only the reserved room keeps the workload pending.
-        """
-        decision = self._decide(workload, pending, kept, now)
-        if decision.verdict is Verdict.PLACED or not self.world.kept:
-            return decision, ""
-        # A partially bound gang does not wait for other schedulers.
-        impatient = is_partially_bound(workload) or self.contention.impatient(workload.id)
-        with self.world.nothing_kept():
-            without = self._decide(workload, pending, (*kept, "nothing for pods of other schedulers"), now)
-        if without.verdict is Verdict.PLACED and not impatient:
-            return decision, self.contention.why()
-        self.contention.took(seat.node for seat in without.seats)
-        return without, ""
-
-    def _decide(self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float) -> Decision:
-        self._settle_devices(now)
-        layout, improvements = self.world.layout, self.world.improvements
-        if self.world.links.in_use:
-            self.world.links.settle(layout)
-        self.extensions.guard.begin()
-        apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart
-        siblings = self.arrivals.rows_of_siblings(pending[0].uid) if apart else []
-        decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now, kept)
-        # There may be more pods than the gang's size, or a gang that ran complete has lost pods. Then place only as
-        # many pods as must be placed together; the others follow when there is room.
-        least = least_of(workload)
-        if decision.verdict is not Verdict.PLACED and len(pending) > least:
-            decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now, kept)
-        return decision
-
-
-def _named(workload: Workload) -> str:
-    return f"workload {workload.namespace}/{workload.name}"
