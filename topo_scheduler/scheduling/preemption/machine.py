@@ -21,10 +21,11 @@ from topo_scheduler.scheduling.instructions import (
     reference,
 )
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
-from topo_scheduler.scheduling.preemption.claims import PreemptionClaim, PreemptionClaims
+from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
+from topo_scheduler.scheduling.preemption.preemption_claim import PreemptionClaim
 from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
 from topo_scheduler.scheduling.preemption.search_turns import SearchTurns
 from topo_scheduler.scheduling.preemption.vain_evictions import (
