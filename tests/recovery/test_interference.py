@@ -203,3 +203,60 @@ def test_nodes_that_are_well_again_need_none() -> None:
     world.heal(node)
     world.run(10 * AGAIN_SECONDS)
     assert not world.migrations and node in world.nodes_of("g-").values()
+
+
+def name_no_pod(migration: Migration) -> None:
+    migration.spec.pods = [MigrationPod("nobody")]
+
+
+def avoid_all(migration: Migration) -> None:
+    migration.spec.avoid = ["s1", "s2"]
+
+
+@pytest.mark.parametrize("change", [name_no_pod, avoid_all])
+@pytest.mark.parametrize("when", ["before the answer to its creation", "before its first status", "when planned"])
+def test_one_that_is_edited_early_is_cancelled_and_another_heals(
+    change: Callable[[Migration], None], when: str
+) -> None:
+    spec = FORCED if when != "when planned" else FORCED.model_copy(update={"dry_run": True})
+    world = World(spec, WIDE)
+    edited: list[str] = []
+    create = world._create
+
+    def create_and_edit(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        created = create(namespace, name, spec)
+        if created is not None and not edited and when != "when planned":
+            edited.append(created.key)
+            if when == "before its first status":
+                world.recovery.migration_seen(copy_of(created), world.now)
+            world.edit(created.key, change)
+        return created
+
+    world._create = create_and_edit  # type: ignore[method-assign]
+    node = failing(world)
+    if when == "when planned":
+        edited.append(until(world, Phase.PLANNED))
+        world.edit(edited[0], change)
+        world.spec = FORCED
+        world.recovery.configure(FORCED, world.now)
+    world.run(10 * AGAIN_SECONDS)
+    where = world.nodes_of("g")
+    assert edited and len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
+    assert world.migrations[edited[0]].phase is Phase.CANCELLED
+    world.check()
+
+
+def test_one_that_is_deleted_but_kept_by_a_finalizer_evicts_no_more() -> None:
+    world = World(FORCED, WIDE)
+    world.gang("g", 2)
+    world.run()
+    world.blocked.add("g-0")
+    world.request("move", "g-0")
+    world.run(1)
+    world.edit(
+        "default/move", lambda migration: setattr(migration.metadata, "deletion_timestamp", "2030-01-01T00:00:00Z")
+    )
+    world.evictions.clear()
+    world.blocked.clear()
+    world.run(60)
+    assert not world.evictions and not world.d.engine.preempting.replacements

@@ -45,6 +45,8 @@ class MigrationReason(StrEnum):
     MISPLACED = "Misplaced"
     """Replacements run on nodes that their Migration leaves or avoids."""
     OWNER_DELETED = "OwnerDeleted"
+    EDITED = "Edited"
+    """Another client edited the Migration; recovery creates another one for the failed node."""
     HEALED = "Healed"
     NOTHING_TO_MOVE = "NothingToMove"
     """The pods of the Migration are gone."""

@@ -55,6 +55,8 @@ LONGEST_WRITE_PAUSE_SECONDS: Final = 60.0
 """Longest pause, in seconds, before a status that was not written is written again."""
 ALTERED: Final = "an admission webhook changes its status"
 GIVEN_UP: Final = "given to another scheduler"
+MAX_NOTED_DELETIONS: Final = 64
+"""Deletions under one name that are noted while the creation of a Migration is not answered."""
 BELIEVED_REFUSALS: Final = 4
 """Refusals in a row before they are reported: an API server that has just started refuses all requests by RBAC."""
 
@@ -120,6 +122,9 @@ class Migrations:
         if migration.status.scheduler_name not in ("", self.context.view.scheduler_name):
             self.gone(key, how=GIVEN_UP)
             return
+        if migration.metadata.deletion_timestamp:  # finalizers of other clients keep it
+            self.gone(key, uid)
+            return
         tracked, over = self.context.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
         latest = self._latest(key)
@@ -165,10 +170,11 @@ class Migrations:
             # The Migration changed, whatever the answers to earlier writes were.
             tracked.failures, tracked.not_before = 0, -inf
             tracked.state = None if tracked.migration.phase is not phase else tracked.state
-        before = tracked.edited
+        was_edited, former = tracked.edited, tracked.migration
         tracked.update(migration)
-        if tracked.edited and not before:
-            self._left_behind(tracked.migration, "edited")
+        if tracked.edited and not was_edited:
+            # Its new content may not name the failed nodes any more.
+            tracked.replaced = self._left_behind(former, "edited")
         tracked.record_phases(now)
         self.context.track(tracked)
         self._schedule(tracked)
@@ -187,8 +193,9 @@ class Migrations:
     def gone(self, key: str, uid: str = "", how: str = "deleted") -> None:
         """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
         tracked, latest = self.context.tracked.get(key), self._latest(key)
-        if uid and key in self._creating:
-            self._creating[key][uid] = latest is not None and latest[0] == uid
+        deleted = self._creating.get(key)
+        if uid and deleted is not None and len(deleted) < MAX_NOTED_DELETIONS:
+            deleted[uid] = latest is not None and latest[0] == uid
         if uid and latest is not None and latest[0] != uid:
             return
         self._untrack(key)
@@ -213,12 +220,13 @@ class Migrations:
             for pod in migration.spec.pods
         )
 
-    def _left_behind(self, migration: Migration, how: str) -> None:
-        """Give pods on failed nodes another Migration after a client interfered with theirs."""
+    def _left_behind(self, migration: Migration, how: str) -> bool:
+        """Give pods on failed nodes another Migration after a client interfered with theirs; return whether any are."""
         if nodes := self.interference.lost(migration):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
+        return bool(nodes)
 
     def creating(self, key: str) -> None:
         """Record that the creation of a Migration is requested."""
@@ -227,12 +235,16 @@ class Migrations:
     def created(self, key: str, migration: Migration | None, now: float) -> None:
         """Handle the answer to a creation, with the object if the server returned it.
 
-        The watch may have reported its deletion before: the answer must not bring it back.
+        The watch may have reported its deletion before: the answer must not bring it back. Or an edit, of which only
+        this answer tells.
         """
         deleted = self._creating.pop(key, {})
         if migration is None:
             return
-        if (was_tracked := deleted.get(migration.metadata.uid)) is None:
+        tracked = self.context.tracked.get(key)
+        if tracked is not None and tracked.is_edit_of(migration):
+            tracked.edited, tracked.replaced = True, self._left_behind(migration, "edited")
+        elif (was_tracked := deleted.get(migration.metadata.uid)) is None:
             self.seen(migration, now)
         elif not was_tracked:
             self._left_behind(migration, "deleted")
@@ -442,6 +454,10 @@ class Migrations:
         if tracked.owner_gone:
             text = f"{tracked.owner_gone}; the scheduler moves no pod for it, and its reservation is released"
             self.context.end(tracked, Phase.CANCELLED, MigrationReason.OWNER_DELETED, text, now)
+            return
+        if tracked.replaced and tracked.migration.phase in (None, Phase.PLANNED, Phase.RESERVING):
+            text = "another client edited it; recovery creates another Migration for the failed node"
+            self.context.end(tracked, Phase.CANCELLED, MigrationReason.EDITED, text, now)
             return
         if tracked.migration.phase is not None and reports_recovery_off(tracked.migration):
             self.context.write(tracked, now, None, None, message=tracked.migration.spec.cause)

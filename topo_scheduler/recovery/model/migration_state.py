@@ -73,7 +73,7 @@ class Tracked:
     ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of the
     members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status that
     this process wrote last, and ``ending`` whether that ends the Migration. ``edited`` is whether another client
-    changed its spec, or the pods that it moves. ``claimed`` is whether it was found to belong to this scheduler.
+    changed its spec, or the pods that it moves, and ``replaced`` whether recovery creates another one for that. ``claimed`` is whether it was found to belong to this scheduler.
     ``owner_gone`` is why nothing is moved any more: an owner of its pods was deleted. ``owners`` are the topmost owners
     of its pods that this process has read; the next status write includes them. ``found_at_start`` is whether it
     existed when this process began.
@@ -100,6 +100,7 @@ class Tracked:
     wrote: MigrationStatus | None = None
     ending: bool = False
     edited: bool = False
+    replaced: bool = False
     claimed: bool = False
     owner_gone: str = ""
     owners: Sequence[MigrationOwner] = ()
@@ -120,6 +121,10 @@ class Tracked:
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= before.spec != migration.spec or fewer
+
+    def is_edit_of(self, created: Migration) -> bool:
+        """Return whether it is a later version of a Migration, with another spec."""
+        return self.migration.metadata.uid == created.metadata.uid and self.migration.spec != created.spec
 
     def stays(self, uid: str, now: float) -> bool:
         """Return whether another pod did not leave for it lately."""

@@ -355,6 +355,10 @@ class PreemptionClaims:
         pods = (*plan.victims, *plan.awaited)
         all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
         until = self._until((pod.occupant for pod in pods), now)
+        # Pods that end anyway, or of its own namespace, keep no nodes idle on which none of them ends.
+        of_others = any(victim.occupant.namespace != workload.namespace for victim in plan.victims)
+        holds_all = adopted or of_others or bool(taking.wanted or plan.freed)
+        held = nodes if holds_all else {names[pod.row] for pod in pods}
         claim = PreemptionClaim(
             workload.id,
             workload.namespace,
@@ -384,6 +388,8 @@ class PreemptionClaims:
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
+            if node not in held:
+                continue
             self._nominations.put(
                 Nomination(
                     member.uid,

@@ -315,7 +315,7 @@ class Preempting:
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = until
             return out, f"{PAUSED}."
-        if self._awaits_another(workload.namespace, now):
+        if self.vain_evictions.comes_after_others(workload.id, now) or self._awaits_another(workload.namespace, now):
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = self.vain_evictions.next_turn(workload.namespace, now)
             return out, f"{ONE_AT_A_TIME}."

@@ -24,11 +24,12 @@ class _NamespacePause(Pause):
     """The pause of a namespace.
 
     ``first``: when it failed first, since it was forgotten. ``last``: when it failed last, also if that was taken back.
-    Both in seconds.
+    Both in seconds. ``is_shared``: it failed again within the pause, which stays if the failure before is taken back.
     """
 
     first: float = 0.0
     last: float = 0.0
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,25 @@ class NamespacePauses:
         }
         pause = self._namespaces.setdefault(namespace, _NamespacePause(first=now))
         if self.is_paused(namespace, now):
+            pause.is_shared = True
             return None  # of the same incident
         before = pause.until
         pause.times += 1
         repeated = pause.times - self._free
         pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, self._longest_seconds) if repeated > 0 else 0.0)
-        pause.last = now
+        pause.last, pause.is_shared = now, False
         return Failure(namespace, now, before, pause.until)
 
     def forgive(self, failure: Failure) -> None:
         """Take back one failure that counted, and its pause. Others stay as they are.
 
-        It may have been forgotten already, with its namespace.
+        It may have been forgotten already, with its namespace. If the namespace failed again within its pause, the
+        failure stands for the others of that incident, and stays.
         """
         pause = self._namespaces.get(failure.namespace)
         if pause is None or not pause.times or failure.at < pause.first:
+            return
+        if pause.until == failure.until and pause.is_shared:
             return
         pause.times -= 1
         if pause.until == failure.until:

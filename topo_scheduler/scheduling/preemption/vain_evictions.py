@@ -35,7 +35,11 @@ ONE_AT_A_TIME: Final = (
     " before"
 )
 TURN_SECONDS: Final = 5.0
-"""Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace."""
+"""Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace.
+
+After a pause, a workload with evictions in vain searches so much later than the others of its namespace. Otherwise
+pods of others in its room could keep them all from evicting.
+"""
 MAX_TURNS_PER_SECOND: Final = 50
 """Attempts at such workloads, shared by namespaces: thousands of them wait longer."""
 FREE_LOST_ROOMS: Final = 4
@@ -309,6 +313,11 @@ class VainEvictions:
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""
         return max(pauses.until(namespace) for pauses in self._pauses_by_taker.values())
+
+    def comes_after_others(self, id_: str, now: float) -> bool:
+        """Return whether others of its namespace search before a workload, as evictions for it led to a pause."""
+        failures = (wave.failure[1] for wave in self.waves.get(id_, ()) if wave.failure is not None)
+        return any(failure.at < failure.until and now < failure.until + TURN_SECONDS for failure in failures)
 
     def next_turn(self, namespace: str, now: float) -> float:
         """Return when a workload comes again that awaits another one of its namespace, in seconds."""

@@ -21,7 +21,7 @@ namespace in line the heap of shares has an entry that is not above its current 
 """
 
 import heapq
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,6 +40,10 @@ PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
 MAX_COMPARED_SHARES: Final = 64
 """Namespaces of one priority whose shares are compared, of those that were passed over."""
+MAX_COMPARED_LEVELS: Final = 64
+"""Levels of lower priority at which a namespace is looked for."""
+MIN_KEPT_LEVELS: Final = 64
+"""Levels that are kept at least, with or without workloads: PodGroups may have any priority."""
 MIN_KEPT_NAMESPACES: Final = 4096
 """Namespaces whose last turn and tokens are kept at least."""
 
@@ -166,6 +170,7 @@ class FairWorkloadQueue:
         self._orders: dict[str, tuple[Order, int]] = {}
         self._levels: dict[int, _PriorityLevel] = {}
         self._ranked: list[int] = []
+        self._max_levels = MIN_KEPT_LEVELS
         self._tickets = 0
         self._turns = 0
         self._last_turn: dict[str, int] = {}
@@ -204,6 +209,7 @@ class FairWorkloadQueue:
         self._waiting[namespace] = self._waiting.get(namespace, 0) + 1
         level = self._levels.get(order.level)
         if level is None:
+            self._drop_empty_levels()
             level = self._levels[order.level] = _PriorityLevel()
             insort(self._ranked, order.level, key=lambda level: -level)
         level.live += 1
@@ -222,6 +228,13 @@ class FairWorkloadQueue:
             if namespace not in self._waiting:
                 self._passed_over.newly_ready.pop(namespace, None)
                 self._passed_over.since.pop(namespace, None)
+
+    def _drop_empty_levels(self) -> None:
+        """Drop the levels without a workload, once there are many."""
+        if len(self._levels) > self._max_levels:
+            self._levels = {rank: level for rank, level in self._levels.items() if level.live}
+            self._ranked = [rank for rank in self._ranked if rank in self._levels]
+            self._max_levels = 2 * len(self._levels) + MIN_KEPT_LEVELS
 
     def _remove(self, id_: str) -> str:
         """Remove a workload that is ready; return its namespace, which may get another one at once."""
@@ -261,7 +274,8 @@ class FairWorkloadQueue:
                 smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
                 self.drop(id_)
-                if others.since.pop(namespace, None) is not None:
+                if namespace in others.since and not self._waits_below(rank, namespace):
+                    del others.since[namespace]
                     others.since[namespace] = others.clock  # the time starts again
                 level.last_overdue = overdue
                 self._current = _TakenWorkload(level, rank, overdue, smallest, namespace, now)
@@ -413,6 +427,16 @@ class FairWorkloadQueue:
 
     # ------------------------------------------------------------ inside
 
+    def _waits_below(self, rank: int, namespace: str) -> bool:
+        """Return whether a namespace has a ready workload of a lower level, of the next `MAX_COMPARED_LEVELS`."""
+        if namespace not in self._waiting:
+            return False
+        first = bisect_right(self._ranked, -rank, key=lambda level: -level)
+        return any(
+            self._head(self._levels[lower], namespace) is not None
+            for lower in self._ranked[first : first + MAX_COMPARED_LEVELS]
+        )
+
     def _is_live(self, id_: str, ticket: int) -> bool:
         entry = self._orders.get(id_)
         return entry is not None and entry[1] == ticket
@@ -460,7 +484,8 @@ class FairWorkloadQueue:
         del self._held[namespace]
         self._passed_over.released(namespace)
         for rank, entry in self._skipped.pop(namespace, ()):
-            heapq.heappush(self._levels[rank].by_wait, entry)
+            if rank in self._levels:
+                heapq.heappush(self._levels[rank].by_wait, entry)
         for level in self._levels.values():
             if namespace in level.lines:
                 self._insert(level, namespace)

@@ -79,7 +79,7 @@ class PassedOver:
         self.missed_by = namespace if by_rules and not placed else ""
         if by_rules:
             self.missed_rank = rank
-        elif not placed or self.had_attempt:
+        elif not placed:
             if len(self.had_attempt) > MAX_HAD_ATTEMPT:
                 self.had_attempt.clear()
             self.had_attempt.add(namespace)
