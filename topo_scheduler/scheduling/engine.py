@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.attempting import Attempting, named
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, failure_of, guard
 from topo_scheduler.scheduling.binding.admission_backoff import kind_of
-from topo_scheduler.scheduling.binding.contention import SchedulerContention
+from topo_scheduler.scheduling.binding.contention import IN_FLIGHT_SECONDS, SchedulerContention
 from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.binding.partially_bound_gangs import PartiallyBoundGangs
@@ -188,6 +188,8 @@ class Engine:
         self._permits = False
         """Whether the namespaces that may request GPUs by annotation have changed since the last step."""
         self._parts = StepParts()
+        self._holds = False
+        """Whether the queue skips namespaces that have their share of binds in flight."""
         self._not_bound: dict[str, float] = {}
         """Workloads of which binds failed since the last step, and when each is due again, in seconds."""
 
@@ -574,7 +576,11 @@ class Engine:
         """Try the workloads that are due, and shorten the waits of those without room."""
         started, attempting = clock(), self.attempting
         waits, in_flight = self.reserving.checks_first(now), self.outcomes.decided_since
-        while not (waits or self.contention.pauses(now, in_flight)) and (id_ := self.queue.pop(now)) is not None:
+        while not (waits or self.contention.pauses(now, in_flight)):
+            if self.contention.held or self._holds:
+                self._hold(now)
+            if (id_ := self.queue.pop(now)) is None:
+                break
             workload = self.workloads.get(id_)
             if workload is not None:
                 placed = attempting.attempt(workload, now, clock)
@@ -585,6 +591,11 @@ class Engine:
         for namespace in self.queue.take_slowed():
             self._out.append(LogWarning(f"{SLOWED} {namespace}", namespace))
         self._shorten_waits(now, lambda: clock() - started <= budget, clock)
+
+    def _hold(self, now: float) -> None:
+        """Skip the namespaces that have their share of binds in flight, while other schedulers are active."""
+        self._holds = bool(self.contention.held)
+        self.queue.hold(self.contention.held, now + IN_FLIGHT_SECONDS)
 
     def _follow_up(self, now: float, clock: Callable[[], float]) -> None:
         """Write binds again, roll back gangs that stayed partially bound, and write finalizers of resource claims."""

@@ -70,13 +70,13 @@ NEXT_CONDITION: Final[Mapping[Phase | None, ConditionType]] = {
 class Tracked:
     """What this process knows of a Migration beyond the object. ``state`` is the engine state of the last failed plan.
 
-    ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of the
-    members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status that
-    this process wrote last, and ``ending`` whether that ends the Migration. ``edited`` is whether another client
-    changed its spec, or the pods that it moves, and ``replaced`` whether recovery creates another one for that. ``claimed`` is whether it was found to belong to this scheduler.
-    ``owner_gone`` is why nothing is moved any more: an owner of its pods was deleted. ``owners`` are the topmost owners
-    of its pods that this process has read; the next status write includes them. ``found_at_start`` is whether it
-    existed when this process began.
+    ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of
+    the members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status
+    that this process wrote last, and ``ending`` whether that ends the Migration. ``edited`` is whether another client
+    changed its spec, or the pods that it moves, and ``replaced`` whether recovery creates another one for that.
+    ``claimed`` is whether it was found to belong to this scheduler. ``owner_gone`` is why nothing is moved any more:
+    an owner of its pods was deleted. ``owners`` are the topmost owners of its pods that this process has read; the
+    next status write includes them. ``found_at_start`` is whether it existed when this process began.
     """
 
     migration: Migration

@@ -7,15 +7,16 @@ So this scheduler reserves room while pods of other schedulers are pending, or j
 reserves room for additional pods of that size on every node that runs pods of other schedulers. The node is charged as
 if those pods ran there. A workload that fits only without this reservation stays pending until the others are done, up
 to a limit. The scheduler decides nothing while the watch is late, because it does not know then what others did. It
-also decides nothing while many binds are in flight.
+also decides nothing for namespaces that have their share of the binds in flight, while these are many.
 
 A tenant can create pods for a scheduler that does not exist, and can set the node of pods itself. So after a workload
 has waited in vain, the scheduler stops reserving room for the larger pods of a namespace. These are pods that request
 more than any pod of that namespace that was seen pending and then bound during the wait. Once a pod with such a request
 becomes bound, the scheduler reserves room again. A small pod that becomes bound proves nothing about a large pending
-one.
+one. Once that has happened to several namespaces, others count only after a bind of such a pod of theirs was seen.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -44,11 +45,20 @@ PENDING_SECONDS: Final = 10.0
 STALE_SECONDS: Final = 0.25
 """Seconds by which the watch may be late before the scheduler stops deciding."""
 MAX_BINDS_IN_FLIGHT: Final = 8
-"""Binds in flight at which the scheduler decides no more: the sooner each is written, the less can happen before."""
+"""Binds in flight at which the scheduler decides no more for namespaces that have their share of them, or more.
+
+The sooner each is written, the less can happen before. A namespace whose webhooks answer slowly must not block others.
+"""
 IN_FLIGHT_SECONDS: Final = 1.0
 """Seconds after which a bind no longer counts as in flight here: it may be retried for long."""
 LOST_SECONDS: Final = 5.0
 """Seconds after which the watch is no longer expected to report a bind."""
+MAX_UNPROVEN_NAMESPACES: Final = 1024
+"""Maximum namespaces whose pods no bind has confirmed yet; beyond it further ones get no reserved room."""
+MAX_TRIALS: Final = 4
+"""Namespaces without reserved room, beyond which only namespaces count where a bind has confirmed such pods before."""
+MAX_PROVEN_NAMESPACES: Final = 1024
+"""Maximum such namespaces; beyond it the set is cleared."""
 MAX_DOUBTED_NAMESPACES: Final = 1024
 """Maximum namespaces without reserved room, because no scheduler seems to bind their pods.
 
@@ -91,6 +101,8 @@ class SchedulerContention:
         self._config = config
         self.paused = False
         """Result of the last call of `pauses`."""
+        self.held: frozenset[str] = frozenset()
+        """Namespaces for which nothing is decided now, as of the last call of `pauses`."""
         self._looked = 0.0
         self._scheduler_name = scheduler_name
         self._world = world
@@ -112,6 +124,8 @@ class SchedulerContention:
         """Uids of pods of other schedulers that were seen without a node, with the namespace of each."""
         self._unproven: dict[str, _Unproven] = {}
         """Namespaces with pending or newly bound pods of others, of which none with as large a request became bound."""
+        self._proven_namespaces: set[str] = set()
+        """Namespaces in which a pending pod of another scheduler was seen to become bound."""
         self._doubted: dict[str, Amounts] = {}
         """Namespaces without reserved room, except for pods that request no more than these amounts."""
 
@@ -161,6 +175,9 @@ class SchedulerContention:
     def _proven(self, pod: Pod) -> None:
         """Record that a pending pod of another scheduler became bound."""
         namespace, requested = pod.metadata.namespace, self._asked(pod)
+        if len(self._proven_namespaces) > MAX_PROVEN_NAMESPACES:
+            self._proven_namespaces.clear()
+        self._proven_namespaces.add(namespace)
         if (believed := self._doubted.get(namespace)) is not None:
             self._doubted[namespace] = largest(requested, believed)
         if (unproven := self._unproven.get(namespace)) is not None:
@@ -173,6 +190,10 @@ class SchedulerContention:
         believed = self._doubted.get(namespace)
         if believed is not None and not covers(believed, requested):
             return False
+        if namespace not in self._unproven:
+            is_new = namespace not in self._proven_namespaces and believed is None
+            if len(self._unproven) >= MAX_UNPROVEN_NAMESPACES or (is_new and len(self._doubted) >= MAX_TRIALS):
+                return False
         unproven = self._unproven.setdefault(namespace, _Unproven(now))
         unproven.ask = largest(requested, unproven.ask)
         return True
@@ -228,18 +249,28 @@ class SchedulerContention:
             else:
                 self._give_back(name, node, improve=True)
         if not active:
+            if self._patience or self._impatient:
+                self._doubt(now)
             self._patience.clear()
             self._impatient.clear()
-            self._unproven.clear()
+            for namespace in [name for name, pods in self._unproven.items() if pods.since + USED_SECONDS <= now]:
+                del self._unproven[namespace]
 
-    def pauses(self, now: float, in_flight: Callable[[float], int]) -> bool:
+    def pauses(self, now: float, in_flight: Callable[[float], Counter[str]]) -> bool:
         """Return whether to decide nothing for now, because other schedulers were active lately.
 
-        That is so while the watch is late, or while enough binds are in flight.
+        That is so while the watch is late. While enough binds are in flight, namespaces with their share of them are
+        ``held``: nothing is decided for these.
 
-        ``in_flight`` returns how many binds of this scheduler were decided since a moment and are not answered.
+        ``in_flight`` returns how many binds of this scheduler were decided since a moment and are not answered, by
+        namespace.
         """
-        self.paused = self._careful and (self._stalled or in_flight(now - IN_FLIGHT_SECONDS) >= MAX_BINDS_IN_FLIGHT)
+        self.paused, self.held = self._careful and self._stalled, frozenset()
+        if self._careful and not self.paused:
+            counts = in_flight(now - IN_FLIGHT_SECONDS)
+            if counts.total() >= MAX_BINDS_IN_FLIGHT:
+                share = max(1, MAX_BINDS_IN_FLIGHT // len(counts))
+                self.held = frozenset(namespace for namespace, count in counts.items() if count >= share)
         return self.paused
 
     def next_due(self) -> float | None:

@@ -9,6 +9,7 @@ back binds of which nothing was sent. A bind whose result is unknown keeps what 
 same node (`unsettled`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -120,9 +121,10 @@ class Outcomes:
         """Number of binds, written or to be written, whose result is not known."""
         return len(self._sent)
 
-    def decided_since(self, since: float) -> int:
-        """Return how many of the binds in flight were decided after a moment."""
-        return sum(1 for _ in takewhile(lambda sent: sent.bind.decided > since, reversed(self._sent.values())))
+    def decided_since(self, since: float) -> Counter[str]:
+        """Return how many of the binds in flight were decided after a moment, by namespace."""
+        recent = takewhile(lambda sent: sent.bind.decided > since, reversed(self._sent.values()))
+        return Counter(sent.bind.pod.namespace for sent in recent)
 
     def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Assume all placements of a decision; return the binds to write, or the instructions that precede them.

@@ -22,7 +22,7 @@ namespace in line the heap of shares has an entry that is not above its current 
 
 import heapq
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
@@ -178,6 +178,8 @@ class FairWorkloadQueue:
         self._passed_over = PassedOver()
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
+        self._held_by_call: dict[str, float] = {}
+        """Namespaces that `hold` was called for last, and until when."""
         self._skipped: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
         self._expensive = ExpensiveAttempts()
         self._current: _TakenWorkload | None = None
@@ -274,8 +276,8 @@ class FairWorkloadQueue:
                 smallest = by_share or namespace == self._smallest_share(level)
                 self._take_turn(namespace, now)
                 self.drop(id_)
-                if namespace in others.since and not self._waits_below(rank, namespace):
-                    del others.since[namespace]
+                waits = len(self._ranked) > 1 and namespace in self._waiting and self._waits_below(rank, namespace)
+                if not waits and others.since.pop(namespace, None) is not None:
                     others.since[namespace] = others.clock  # the time starts again
                 level.last_overdue = overdue
                 self._current = _TakenWorkload(level, rank, overdue, smallest, namespace, now)
@@ -306,6 +308,15 @@ class FairWorkloadQueue:
             level.misses += 1 + operations // MISS_OPERATIONS
         if attempt.overdue and level.live:
             level.overdue_misses = 0 if placed else level.overdue_misses + 1 + operations // MISS_OPERATIONS
+
+    def hold(self, namespaces: Collection[str], until: float) -> None:
+        """Skip these namespaces until a time in seconds, whatever the reason, and those of the last call no longer."""
+        for namespace, end in self._held_by_call.items():
+            if namespace not in namespaces and self._held.get(namespace) == end:
+                self._release(namespace)
+        self._held_by_call = dict.fromkeys(namespaces, until)
+        for namespace in namespaces:
+            self._held[namespace] = max(until, self._held.get(namespace, until))
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
@@ -429,8 +440,6 @@ class FairWorkloadQueue:
 
     def _waits_below(self, rank: int, namespace: str) -> bool:
         """Return whether a namespace has a ready workload of a lower level, of the next `MAX_COMPARED_LEVELS`."""
-        if namespace not in self._waiting:
-            return False
         first = bisect_right(self._ranked, -rank, key=lambda level: -level)
         return any(
             self._head(self._levels[lower], namespace) is not None

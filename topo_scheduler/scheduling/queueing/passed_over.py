@@ -21,8 +21,8 @@ class PassedOver:
     def __init__(self) -> None:
         self.since: dict[str, float] = {}
         """Namespaces with ready workloads, and since when none was tried by the other rules, the longest first."""
-        self.had_attempt: set[str] = set()
-        """Namespaces that all others which are ready now precede, once each."""
+        self.had_attempt: dict[str, None] = {}
+        """Namespaces that all others which are ready now precede, the one that has waited longest first."""
         self.missed_by = ""
         """Namespace of the last attempt if that was made by the other rules and found no place; empty otherwise."""
         self.missed_rank = 0
@@ -82,4 +82,7 @@ class PassedOver:
         elif not placed:
             if len(self.had_attempt) > MAX_HAD_ATTEMPT:
                 self.had_attempt.clear()
-            self.had_attempt.add(namespace)
+            self.had_attempt[namespace] = None
+        elif self.had_attempt:
+            # One of those comes again for each placement, so that this one gets every second turn at least.
+            del self.had_attempt[next(iter(self.had_attempt))]

@@ -6,6 +6,7 @@ do not exist yet, and the engine tries it again when more appear. Nothing is pol
 """
 
 import heapq
+from collections.abc import Collection
 from enum import StrEnum
 
 from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits, FairWorkloadQueue, HeldShares, Order
@@ -99,6 +100,10 @@ class Queue:
         It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
         """
         self._fair_queue.tried(placed=placed, operations=operations, of_attempt=of_attempt)
+
+    def hold(self, namespaces: Collection[str], until: float) -> None:
+        """Skip these namespaces until a time in seconds, and those of the last call no longer."""
+        self._fair_queue.hold(namespaces, until)
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
