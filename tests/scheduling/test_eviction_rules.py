@@ -155,12 +155,32 @@ def choices() -> Feed:
     return add
 
 
+def proven_namespaces() -> Feed:
+    contention: Any = SimpleNamespace(_proven_namespaces=set(), _doubted={}, _unproven={}, _asked=lambda _: ())
+
+    def add(number: int) -> Sized:
+        SchedulerContention._proven(contention, make_pod("p", namespace=f"ns{number}"))
+        return cast("Sized", contention._proven_namespaces)
+
+    return add
+
+
 def tokens() -> Feed:
     queue = FairWorkloadQueue(None, FairnessLimits(rate=1.0, burst=1))
 
     def add(number: int) -> Sized:
         queue._take_turn(f"ns{number}", 10.0 * number)
         return queue._tokens
+
+    return add
+
+
+def priorities() -> Feed:
+    queue = FairWorkloadQueue()
+
+    def add(number: int) -> Sized:
+        queue.put(Order(number, 0.0, "workload", "ns"))
+        return queue._levels
 
     return add
 
@@ -461,11 +481,13 @@ FEEDS: Final[dict[tuple[str, str], Callable[[], Feed]]] = {
     ("state.statistics.duration_claims", "_heap"): ends_of_claims,
     ("state.storage.storage_capacities", "_of_size"): sizes_of_volumes,
     ("scheduling.binding.contention", "_doubted"): doubted_namespaces,
+    ("scheduling.binding.contention", "_proven_namespaces"): proven_namespaces,
     ("scheduling.devices.known_choices", "_known"): choices,
     ("scheduling.intake.pending", "warned"): warned_of_pod,
     ("scheduling.preemption.vain_searches", "_searches"): searches,
     ("scheduling.preemption.vain_searches", "_unused"): unused_searches,
     ("scheduling.queueing.fair_queue", "_tokens"): tokens,
+    ("scheduling.queueing.fair_queue", "_levels"): priorities,
     ("scheduling.queueing.passed_over", "had_attempt"): attempts_of_passed_over,
     ("state.statistics.duration_claims", "_records"): overruns,
     ("state.statistics.gang_sizes", "_weights"): gang_sizes,

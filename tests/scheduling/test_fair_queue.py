@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.fair_queue import (
+    MIN_KEPT_LEVELS,
     MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
     MISSES_BEFORE_TURNS,
@@ -552,3 +553,47 @@ def test_a_namespace_without_tokens_is_not_passed_over_for_others() -> None:
     assert names(queue, 2, now=10.0, placed=False) == ["ahead3", "ahead4"]
     assert names(queue, 2, now=10.25, placed=False) == ["ahead5", "ahead6"]
     assert names(queue, 2, now=10.5, placed=False) == ["limited3", "ahead7"]
+
+
+def test_a_namespace_with_a_hopeless_workload_of_its_own_in_the_jam_is_passed_over_too() -> None:
+    """Both have such workloads, which events make ready again all the time."""
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    hopeless = [Order(1000, number, f"x{number}", "x") for number in range(300)] + [Order(1000, 0, "y-high", "y")]
+    queue.put(Order(0, 1.0, "y-low", "y"))
+    order: list[str] = []
+    for number in range(400):
+        if number % 40 == 0:
+            for each in hopeless:
+                queue.put(each)
+        id_ = queue.take(number * ATTEMPT_SECONDS)
+        assert id_ is not None
+        order.append(id_)
+        queue.tried(placed=id_ == "y-low")
+        if id_ == "y-low":
+            break
+    assert len(order) <= MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS + 4
+
+
+def test_who_is_placed_has_every_second_turn_however_many_others_find_no_place() -> None:
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    for number in range(100):
+        queue.put(Order(0, number, f"low-{number}", "low"))
+        for other in range(16):
+            queue.put(Order(1000, number, f"{other}-{number}", f"hostile-{other}"))
+    order: list[str] = []
+    for number in range(300):
+        id_ = queue.take(number * ATTEMPT_SECONDS)
+        assert id_ is not None
+        order.append(id_)
+        queue.tried(placed=id_.startswith("low"))
+    first = next(number for number, id_ in enumerate(order) if id_.startswith("low"))
+    after = [id_.startswith("low") for id_ in order[first : first + 80]]
+    assert sum(after) >= 20, "every second of every second attempt"
+
+
+def test_levels_without_workloads_are_dropped() -> None:
+    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    for priority in range(4000):
+        queue.put(Order(priority, 0.0, "w", "ns"))
+    assert len(queue._levels) <= 2 * MIN_KEPT_LEVELS and len(queue._ranked) == len(queue._levels)
+    assert queue.take(0.0) == "w"

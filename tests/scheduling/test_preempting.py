@@ -628,3 +628,30 @@ def test_pods_that_never_end_keep_a_workload_waiting_twice_and_then_others_are_c
         d.settle(1)
     assert len(d.where(*pods)) == 2
     assert sum(pod in stubborn for pod in chosen.values()) == 4, "two waves"
+
+
+def idle_nodes_beside(slow: Pod, *, terminating: bool) -> list[str]:
+    """A gang of the size of the fabric waits for a pod of its own namespace; return where pods of others go then."""
+    d = fabric_driver({"s1/l1": 4})
+    slow.spec.node_name, slow.spec.priority, slow.status.phase = "s1-l1-1", -10, "Running"
+    d.apply(slow)
+    if terminating:
+        slow.metadata.deletion_timestamp = timestamp(slow.spec.termination_grace_period_seconds or 30)
+        d.apply(slow)
+    d.apply(*gang(4, gpus=8))
+    d.step(1)
+    others = [make_pod(f"other-{number}", gpus=8, namespace="other") for number in range(4)]
+    d.apply(*others)
+    d.settle(1)
+    return sorted(d.where(*others).values())
+
+
+@pytest.mark.parametrize("terminating", [True, False])
+def test_a_pod_of_its_own_that_ends_slowly_keeps_no_other_nodes_idle(terminating: bool) -> None:
+    slow = make_pod("slow", gpus=1)
+    slow.spec.termination_grace_period_seconds = 250
+    assert idle_nodes_beside(slow, terminating=terminating) == ["s1-l1-2", "s1-l1-3", "s1-l1-4"]
+
+
+def test_a_pod_of_its_own_that_is_evicted_and_ends_soon_keeps_the_other_nodes_for_its_gang() -> None:
+    assert idle_nodes_beside(make_pod("quick", gpus=1), terminating=False) == []

@@ -10,6 +10,7 @@ from topo_scheduler.scheduling.binding.contention import (
     IN_FLIGHT_SECONDS,
     LOST_SECONDS,
     MAX_BINDS_IN_FLIGHT,
+    MAX_TRIALS,
     PENDING_SECONDS,
     RECENT_SECONDS,
     SETTLED_SECONDS,
@@ -327,3 +328,74 @@ def test_it_goes_on_for_a_while_after_the_others() -> None:
 def test_bad_configuration_is_named(key: str) -> None:
     with pytest.raises(ValueError, match=r"spec\.otherSchedulers"):
         configured(f"{{otherSchedulers: {{{key}}}}}")
+
+
+def test_binds_of_one_namespace_that_are_not_answered_hold_up_no_other() -> None:
+    d = shared(500)
+    slow = [make_pod(f"p{number}", cpu="1", namespace="slow") for number in range(2 * MAX_BINDS_IN_FLIGHT)]
+    d.apply(theirs("waits"), *slow)
+    d.step()
+    assert len(d.flight) == MAX_BINDS_IN_FLIGHT
+    d.apply(*(make_pod(f"q{number}", cpu="1", namespace="other") for number in range(MAX_BINDS_IN_FLIGHT)))
+
+    def in_flight() -> dict[str, list[str]]:
+        by_namespace: dict[str, list[str]] = {"slow": [], "other": []}
+        for uid, bind in d.flight.items():
+            by_namespace[bind.pod.namespace].append(uid)
+        return by_namespace
+
+    for _ in range(2):
+        d.step(0.01)
+        assert {name: len(uids) for name, uids in in_flight().items()} == {
+            "slow": MAX_BINDS_IN_FLIGHT,
+            "other": MAX_BINDS_IN_FLIGHT // 2,
+        }
+        for uid in in_flight()["other"]:
+            d.answer(uid)
+    d.step(0.01)
+    assert not in_flight()["other"] and len(in_flight()["slow"]) == MAX_BINDS_IN_FLIGHT
+
+
+def waits_beside_made_up_pods(on: int, off: int, namespaces: int, seconds: int = 600) -> list[float]:
+    """Tenants create pods for a scheduler that does not exist, and delete them again; return how long pods wait."""
+    d = Driver([make_node(f"n{number}") for number in range(8)], leaves_room=True)
+    tiny = [
+        make_pod(f"t{number}", cpu="1m", namespace="hostile", scheduler="ghost", node=f"n{number}", phase="Pending")
+        for number in range(8)
+    ]
+    d.apply(*tiny)
+    d.settle()
+    ghost: Pod | None = None
+    created: dict[str, tuple[Pod, float]] = {}
+    waits: list[float] = []
+    for second in range(seconds):
+        d.now = 5.0 + second
+        namespace = f"hostile-{second // (on + off) % namespaces}"
+        if second % (on + off) >= on:
+            if ghost is not None:
+                d.delete(ghost)
+            ghost = None
+        elif ghost is None:
+            ghost = make_pod(f"ghost-{second}", gpus=8, namespace=namespace, scheduler="ghost", created=d.now)
+            d.apply(ghost)
+        elif second % 3 == 0:
+            ghost.metadata.annotations["again"] = str(second)
+            d.apply(ghost)
+        pod = make_pod(f"v-{second}", gpus=1, namespace="victim", created=d.now)
+        created[pod.metadata.uid] = pod, d.now
+        d.apply(pod)
+        d.settle()
+        for uid, (pod, since) in list(created.items()):
+            if d.pods[uid].spec.node_name:
+                waits.append(d.now - since)
+                del created[uid]
+                d.finish(pod)
+                d.delete(pod)
+    return waits
+
+
+@pytest.mark.parametrize("namespaces", [1, 20])
+def test_room_for_pods_that_no_scheduler_binds_is_left_for_a_short_time_in_all(namespaces: int) -> None:
+    waits = waits_beside_made_up_pods(45, 3, namespaces)
+    assert sum(wait > 1 for wait in waits) <= 45 * (MAX_TRIALS + 2)
+    assert max(waits[-200:]) <= 1

@@ -1,5 +1,6 @@
 """Evictions in vain: what takes a failure back, what is no failure, and who pays for the pods of others."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,14 @@ from tests.scheduling.running_pods import refill, run_pod, urgent_pod, victims, 
 from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
 from topo_scheduler.api.objects import Pod, Taint
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.scheduling.preemption.vain_evictions import FREE_LOST_ROOMS, LONGEST_SHARED_PAUSE_SECONDS
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy
+from topo_scheduler.scheduling.preemption.vain_evictions import (
+    FREE_LOST_ROOMS,
+    LONGEST_SHARED_PAUSE_SECONDS,
+    TURN_SECONDS,
+    VainEvictions,
+)
+from topo_scheduler.state.nodes.resources import GPU
 
 NODES = [f"s1-l1-{number}" for number in range(1, 5)]
 
@@ -370,3 +378,70 @@ def test_workloads_that_await_another_are_spaced_by_namespace() -> None:
     crowd = [vain_evictions.next_turn("crowded", d.now) for _ in range(5_000)]
     assert crowd[-1] - d.now >= 100
     assert vain_evictions.next_turn("quiet", d.now) == d.now + 5
+
+
+def test_a_failure_that_is_taken_back_stands_for_those_within_its_pause() -> None:
+    evictions, now = VainEvictions(), 0.0
+    evictions.in_vain("hostile", now)
+    rounds = 0
+    while evictions.until("hostile") <= now and rounds < 10:
+        now, rounds = now + 1, rounds + 1
+        evictions.lose_room("w", "hostile", Counter({GPU: 8}), TakenBy.ITS_NAMESPACE, now, nodes=("n1",), pods=("a",))
+        for _ in range(20):
+            evictions.in_vain("hostile", now + 0.1)
+        evictions.placed_again("w", {"a": ((GPU, 8),)}, {"a": "n1"})
+        evictions.bound("a")
+        now += 1
+    assert rounds == 1 and evictions.is_doubted("hostile", now)
+
+
+def test_after_a_pause_another_workload_of_the_namespace_has_pods_evicted_first() -> None:
+    """Small pods of others come to the room of one workload again and again; another one waits for other nodes."""
+    d = fabric_driver({"s1/l1": 1, "s2/l1": 1})
+    for node in ("s1-l1-1", "s2-l1-1"):
+        run_pod(d, f"low-{node}", node)
+    attacked, urgent = urgent_pod("attacked"), urgent_pod("urgent")
+    for pod, spine in (attacked, "s1"), (urgent, "s2"):
+        pod.metadata.namespace = "team"
+        pod.spec.node_selector = {"topology.scheduler/spine": spine}
+    d.apply(attacked)
+    evictions = d.engine.preempting.vain_evictions
+    for number in range(40):
+        for low in victims(d):
+            d.evict(low)
+            if low.spec.node_name == "s1-l1-1":
+                run_pod(d, f"hostile-{number}", "s1-l1-1", gpus=1)
+        d.step(1)
+        if evictions.until("team") > d.now + 15:
+            d.apply(urgent)
+            break
+    assert urgent.metadata.uid in d.pods, "its evictions paused"
+    until = evictions.until("team")
+    while d.now < until + TURN_SECONDS - 1:
+        for low in victims(d):
+            d.evict(low)
+        d.settle(1)
+    assert d.where(urgent) == {"urgent": "s2-l1-1"}
+
+
+def test_while_a_bind_hangs_pods_are_evicted_for_no_other_workload_of_the_namespace() -> None:
+    d = fabric_driver({"s1/l1": 4})
+    low = [run_pod(d, f"low-{node}", node) for node in NODES]
+    first = urgent_pod("first")
+    d.apply(first)
+    d.step(1)
+    d.evict(*victims(d))
+    d.step(1)
+    assert first.metadata.uid in d.flight
+    d.engine.bind_hangs(first.metadata.uid, d.now)
+    later = [urgent_pod(f"later-{number}") for number in range(2)]
+    d.apply(*later)
+    for _ in range(20):
+        d.step(1)
+    assert len([pod for pod in low if pod.metadata.name in d.preempted()]) == 1
+    assert any("binds hang" in text for text in d.told(later[0]))
+    d.answer(first.metadata.uid)
+    for _ in range(20):
+        d.evict(*victims(d))
+        d.settle(1)
+    assert len(d.where(*later)) == 2

@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision, reference
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.scheduling.intake.device_changes import DeviceChanges
+from topo_scheduler.scheduling.intake.device_intake import DeviceIntake
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.placing.levels import next_relaxation
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -46,7 +46,7 @@ class Attempting:
     extensions: Extensions
     attempts: Attempts
     arrivals: Arrivals
-    devices: DeviceChanges
+    devices: DeviceIntake
     outcomes: Outcomes
     preempting: Preempting
     reserving: Reserving

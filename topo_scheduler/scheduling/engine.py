@@ -33,7 +33,7 @@ from topo_scheduler.scheduling.instructions import (
     PodRef,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
-from topo_scheduler.scheduling.intake.device_changes import DeviceChanges
+from topo_scheduler.scheduling.intake.device_intake import DeviceIntake
 from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
@@ -162,14 +162,14 @@ class Engine:
             self.moving,
         )
         self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
-        self._device_changes = DeviceChanges(self.world, self.arrivals, self.outcomes)
+        self._device_intake = DeviceIntake(self.world, self.arrivals, self.outcomes)
         self.attempting = Attempting(
             self.world,
             self.queue,
             self.extensions,
             self.attempts,
             self.arrivals,
-            self._device_changes,
+            self._device_intake,
             self.outcomes,
             self.preempting,
             self.reserving,
@@ -532,7 +532,7 @@ class Engine:
     def _read_facts(self, now: float, clock: Callable[[], float]) -> None:
         """Apply what changed in the cluster since the last step."""
         self._read_again(now)
-        self._device_changes.settle(now)
+        self._device_intake.settle(now)
         self._out += map(LogWarning, self.world.settle_numa_zones(now))
         if self.world.tenant_memory.overflowed:
             with guard("objects beyond the memory of their namespace", self._out, Activity.OBJECT):

@@ -51,7 +51,8 @@ class PartiallyBoundGangs:
         """Ids of gangs of which a member had succeeded before the first decision, and when the last one did."""
         self._may_lack_marks: dict[str, None] = {}
         """Ids of complete gangs of which a member changed or left since the last step."""
-        self._hanging: set[str] = set()
+        self.hanging: set[str] = set()
+        """Uids of pods whose binds hang, or wait behind such binds. Read only."""
         self._withdrawn: set[str] = set()
         self._seats: dict[str, dict[str, None]] = {}
         """Uids of the members whose nodes are reserved, by id of the gang."""
@@ -78,7 +79,7 @@ class PartiallyBoundGangs:
 
     def hangs(self, workload: Workload, member: Member, decided: float) -> None:
         """Record that the API server answers, but not to the bind of a member, or to binds that block this one."""
-        self._hanging.add(member.uid)
+        self.hanging.add(member.uid)
         self.hindered(workload, max(workload.progressed, decided))
 
     def lacks_pods(self, workload: Workload, now: float) -> None:
@@ -194,7 +195,7 @@ class PartiallyBoundGangs:
 
     def ended(self, uid: str) -> None:
         """Record that a bind has ended, or that its pod was deleted."""
-        self._hanging.discard(uid)
+        self.hanging.discard(uid)
         self._withdrawn.discard(uid)
 
     # ------------------------------------------------------------ seats
@@ -296,7 +297,7 @@ class PartiallyBoundGangs:
         such a bind, is no reason to delay the rollback.
         """
         assumed = (member.uid for member in workload.members.values() if member.stage is Stage.ASSUMED)
-        idle = [idle_since(uid) for uid in assumed if uid not in self._hanging]
+        idle = [idle_since(uid) for uid in assumed if uid not in self.hanging]
         return max([since + ROLL_BACK_AFTER_SECONDS, *(at + IDLE_SECONDS for at in idle)])
 
     def _evict(self, member: Member, text: str, message: str) -> list[Evict | EmitEvent | Recall]:

@@ -14,6 +14,7 @@ A claim ends for one of these reasons:
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
@@ -49,6 +50,8 @@ SLACK_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 """Seconds between two claims of a workload after its second failed claim, doubled each time."""
 MAX_PAUSE_SECONDS: Final = 60.0
+LONGEST_IDLE_SECONDS: Final = 60.0
+"""Longest grace period of victims of a workload's own namespace for which other nodes are held, in seconds."""
 LOST_POD_SECONDS: Final = 5.0
 """Seconds after which a claim ends of which a pod is gone, unless its workload is tried again before."""
 
@@ -355,9 +358,7 @@ class PreemptionClaims:
         pods = (*plan.victims, *plan.awaited)
         all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
         until = self._until((pod.occupant for pod in pods), now)
-        # Pods that end anyway, or of its own namespace, keep no nodes idle on which none of them ends.
-        of_others = any(victim.occupant.namespace != workload.namespace for victim in plan.victims)
-        holds_all = adopted or of_others or bool(taking.wanted or plan.freed)
+        holds_all = adopted or bool(taking.wanted or plan.freed) or self._holds_idle_nodes(workload, plan, now)
         held = nodes if holds_all else {names[pod.row] for pod in pods}
         claim = PreemptionClaim(
             workload.id,
@@ -420,6 +421,17 @@ class PreemptionClaims:
             pod = PodRef(occupant.namespace, occupant.name, occupant.uid)
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
+
+    def _holds_idle_nodes(self, workload: Workload, plan: PreemptionPlan, now: float) -> bool:
+        """Return whether a plan may hold nodes on which none of its victims is.
+
+        Users can have pods of their own end as slowly as they like. So these hold none, unless they are evicted and end
+        soon. That evictions were in vain counts.
+        """
+        wall = now + self._world.epoch
+        others = any(victim.occupant.namespace != workload.namespace for victim in plan.victims)
+        slowest = max((victim.occupant.seconds_to_end(wall) for victim in plan.victims), default=inf)
+        return others or slowest <= LONGEST_IDLE_SECONDS
 
     def take_outranked(self) -> list[str]:
         """Return the victims that are not bound yet, since the last call: they give up their room instead."""

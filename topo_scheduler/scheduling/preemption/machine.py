@@ -29,6 +29,7 @@ from topo_scheduler.scheduling.preemption.preemption_claim import PreemptionClai
 from topo_scheduler.scheduling.preemption.room_by_moves import RoomByMoves
 from topo_scheduler.scheduling.preemption.search_turns import SearchTurns
 from topo_scheduler.scheduling.preemption.vain_evictions import (
+    BINDS_HANG,
     ONE_AT_A_TIME,
     PAUSED,
     VainEvictions,
@@ -315,10 +316,10 @@ class Preempting:
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = until
             return out, f"{PAUSED}."
-        if self.vain_evictions.comes_after_others(workload.id, now) or self._awaits_another(workload.namespace, now):
+        if why := self._why_it_waits(workload, now):
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = self.vain_evictions.next_turn(workload.namespace, now)
-            return out, f"{ONE_AT_A_TIME}."
+            return out, f"{why}."
         searched, reason = self._search.search(request, self.count_for)
         return out + searched, reason
 
@@ -553,14 +554,22 @@ class Preempting:
         lowest = self._lowest
         return lowest is not None and lowest < workload.priority and all(member.preempts for member in members)
 
-    def _awaits_another(self, namespace: str, now: float) -> bool:
-        """Return whether pods are evicted for another workload of a namespace that evicted in vain before.
+    def _why_it_waits(self, workload: Workload, now: float) -> str:
+        """Return why pods are evicted for another workload of a namespace first, or an empty string.
 
-        Otherwise its users could create many at once, and each would have pods evicted before the first one fails.
+        That is so if it evicted in vain before. Otherwise its users could create many workloads at once, and each would
+        have pods evicted before the first one fails. The same holds while binds hang of pods for which others were
+        evicted.
         """
-        if not self.vain_evictions.is_doubted(namespace, now):
-            return False
-        return self._claims.evicts_for(namespace) or self.room_by_moves.has_unbound(namespace)
+        vain, namespace = self.vain_evictions, workload.namespace
+        if vain.comes_after_others(workload.id, now):
+            return ONE_AT_A_TIME
+        hanging = self._partially_bound.hanging
+        binds_hang = bool(hanging) and vain.awaits(namespace, hanging)
+        if not binds_hang and not vain.is_doubted(namespace, now):
+            return ""
+        waits = self._claims.evicts_for(namespace) or self.room_by_moves.has_unbound(namespace)
+        return (BINDS_HANG if binds_hang else ONE_AT_A_TIME) if waits else ""
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
         if not self.budgets.known or not self._could(workload, members):

@@ -18,7 +18,7 @@ are on their way. What counts is whether pods are bound that use at least half o
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,6 +33,10 @@ PAUSED: Final = (
 ONE_AT_A_TIME: Final = (
     "The scheduler evicts pods for one workload of this namespace at a time, now for another one, as it did so in vain"
     " before"
+)
+BINDS_HANG: Final = (
+    "The scheduler evicts pods for one workload of this namespace at a time, as binds hang of pods for which it evicted"
+    " others"
 )
 TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace.
@@ -309,6 +313,10 @@ class VainEvictions:
     def unbound(self, namespace: str) -> Iterable[str]:
         """Return the workloads of a namespace for which pods were evicted, until they are bound."""
         return (id_ for id_, waves in self.waves.items() if waves[0].namespace == namespace)
+
+    def awaits(self, namespace: str, uids: Container[str]) -> bool:
+        """Return whether one of these pods of a namespace is not bound yet for which others were evicted."""
+        return any(wave.namespace == namespace and uid in uids for uid, wave in self._of_pod.items())
 
     def until(self, namespace: str) -> float:
         """Return until when a namespace evicts no pods, in seconds."""

@@ -41,7 +41,7 @@ PLACEMENTS_BY_SHARE: Final = 3
 MAX_COMPARED_SHARES: Final = 64
 """Namespaces of one priority whose shares are compared, of those that were passed over."""
 MAX_COMPARED_LEVELS: Final = 64
-"""Levels of lower priority at which a namespace is looked for."""
+"""Levels of lower priority of which it is read whether a namespace has a ready workload."""
 MIN_KEPT_LEVELS: Final = 64
 """Levels that are kept at least, with or without workloads: PodGroups may have any priority."""
 MIN_KEPT_NAMESPACES: Final = 4096

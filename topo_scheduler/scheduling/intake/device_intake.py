@@ -9,7 +9,7 @@ from topo_scheduler.scheduling.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceChanges:
+class DeviceIntake:
     """Applies what changed in ResourceSlices, DeviceClasses and ResourceClaims to pods and tables of GPUs."""
 
     world: World
