@@ -1,12 +1,14 @@
 """What stands in logs, events and terminals is visible and on one line, whatever tenants write."""
 
+import json
 import logging
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.api.printable import printable
+from topo_scheduler.api.printable import printable, printable_json
 from topo_scheduler.observability import logs
 
 HOSTILE = [
@@ -67,3 +69,18 @@ def test_no_message_forges_a_log_line(form: str, text: str, capsys: pytest.Captu
     assert all(line.isprintable() for line in lines)
     begun = [line for line in lines if line and not line.startswith(logs.CONTINUED)]
     assert len(begun) == 2, "lines of a traceback can't be taken for messages"
+
+
+@given(st.text(), st.text(alphabet='\x7f\x9b\u202e\u2028\U000e0001\u200b\\"\n\xe9\u65e5'))
+def test_json_is_visible_and_decodes_to_the_same_strings(text: str, hostile: str) -> None:
+    document = msgspec.json.encode({text: [hostile, 1.5, None]})
+    shown = printable_json(document)
+    assert shown.decode().isprintable()
+    assert json.loads(shown) == msgspec.json.decode(shown) == {text: [hostile, 1.5, None]}
+    assert printable_json(shown) == shown
+    assert printable_json(b'{\n\t"\x7f": 1\r\n}') == b'{\n\t"\\u007f": 1\r\n}'
+
+
+def test_visible_characters_of_json_stay() -> None:
+    document = '{"name":"日本語 ü → ok"}'.encode()
+    assert printable_json(document) == document

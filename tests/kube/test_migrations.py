@@ -23,6 +23,8 @@ from topo_scheduler.api.migrations import (
     MAX_TEXT_CHARACTERS,
     MAX_UID_CHARACTERS,
     Migration,
+    MigrationPod,
+    MigrationSpec,
     MigrationStatus,
     MigrationWrite,
 )
@@ -159,6 +161,17 @@ async def test_pages_of_large_migrations_are_small(api: Api, tmp_path: Path, mon
         assert client.traffic.bytes_received - received < 20_000, "without their content"
     finally:
         await client.close()
+
+
+@virtual_time
+async def test_the_cause_is_written_with_escape_codes_for_invisible_characters() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.json_response(await request.json(), status=201)
+
+    async with stubbed(answer) as client:
+        spec = MigrationSpec(cause="gang n\u202ex\x9b31m moves", pods=[MigrationPod("p")])
+        written = await MigrationWriter(client).create("default", "m", spec)
+    assert written.migration is not None and written.migration.spec.cause == "gang n\\u202ex\\x9b31m moves"
 
 
 @virtual_time

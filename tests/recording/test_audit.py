@@ -69,6 +69,25 @@ def test_who_asked_what_was_decided_and_bound(d: Audited) -> None:
     assert bound["score"] == decided["score"]
 
 
+def test_invisible_characters_of_tenants_are_written_as_escape_codes(d: Audited) -> None:
+    kind, name, account = "Ki\u202end\x9b31m", "n\u202ex\u2028y\U000e0001\x7f", "a\u200bb"
+    pod = make_pod("p", gpus=1, owner=controlled_by(kind, name))
+    pod.spec.service_account_name = account
+    bad = make_pod("bad", gpus=1, annotations={"gpu-count": "many\x9b31m"})
+    d.own(owner(kind, name))
+    d.apply(pod, bad)
+    d.settle()
+    d.file.close()
+    text = d.path.read_text()
+    assert all(line.isprintable() for line in text.split("\n"))
+    lines = [json.loads(line) for line in text.splitlines()]
+    of_pod = [line for line in lines if line.get("workload") != "bad" and "by" in line]
+    assert {line["kind"] for line in of_pod} >= {"asked", "decided", "bound"}
+    for line in of_pod:
+        assert line["by"]["owners"][0]["kind"] == kind and line["by"]["owners"][0]["name"] == name
+        assert line["by"]["serviceAccount"] == account
+
+
 def test_what_was_refused_and_what_did_not_fit(d: Audited) -> None:
     bad = make_pod("bad", gpus=1, annotations={"gpu-count": "many"})
     d.apply(bad, *gang(3))

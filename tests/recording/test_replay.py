@@ -17,9 +17,10 @@ from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+import zstandard
 
 from tests.cli.conftest import ROOT, run
-from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, owner
 from tests.recording.making import (
     LARGE,
     HeardDriver,
@@ -56,6 +57,28 @@ def test_a_record_repeats(tmp_path: Path) -> None:
     assert report.notes == []
     assert (report.decisions, report.files, report.skipped) == (3, 1, 0)
     assert report.calls == len(lines_of(segment(tmp_path))) - 2, "all but the header and the end"
+
+
+def test_invisible_characters_are_escape_codes_in_the_record_and_repeat(tmp_path: Path) -> None:
+    """Operators show a segment by zstdcat, on a terminal."""
+    hostile = "n\u202ex\u2028y\x9b31m\U000e0001\x7f"
+
+    def work(d: HeardDriver, _: Recorder) -> None:
+        d.nodes(*fabric({"s1/l1": 4}))
+        d.own(owner("ReplicaSet", hostile))
+        d.apply(make_pod("p", gpus=1, owner=controlled_by("ReplicaSet", hostile)))
+        d.apply(make_pod(hostile, gpus=1))
+        d.settle()
+
+    record(tmp_path, work)
+    lines = lines_of(segment(tmp_path))
+    assert all(line.decode().isprintable() for line in SegmentReader(segment(tmp_path)))
+    assert any(hostile in json.dumps(line["out"], ensure_ascii=False) for line in lines if "out" in line)
+    assert replay(tmp_path).first is None
+    unescaped = [json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() for line in lines]
+    packed = zstandard.ZstdCompressor(write_checksum=True).compress(b"\n".join(unescaped) + b"\n")
+    segment(tmp_path).write_bytes(packed)
+    assert replay(tmp_path).first is None, "records of earlier versions have no escape codes"
 
 
 def test_a_checkpoint_has_no_part_of_the_guard_that_calls_plugins(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World as Server
 from tests.kube.world import running, world
 from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
+from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import (
     MAX_OWNERS,
     Migration,
@@ -29,7 +30,7 @@ from topo_scheduler.kube.connection.resources import JOBS
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.controller.moved_owners import AGAIN_SECONDS, ANSWER_SECONDS, MovedOwners
-from topo_scheduler.recovery.model.migration_state import changed_status
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, changed_status
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -124,6 +125,15 @@ def test_a_status_is_not_written_for_its_owners_alone_and_keeps_few_of_them() ->
     assert changed_status(migration, 0.0, scheduler="s", owners=many) is None
     status = changed_status(migration, 0.0, scheduler="s", message="else", owners=many)
     assert status is not None and status.owners == [OWNER, *many[: MAX_OWNERS - 1]]
+
+
+def test_messages_of_a_status_have_escape_codes_for_invisible_characters() -> None:
+    hostile, shown = "Ki\u202end\x9b31m was deleted", "Ki\\u202end\\x9b31m was deleted"
+    update = ConditionUpdate(ConditionType.RESERVED, status=False, reason=MigrationReason.MALFORMED, message=hostile)
+    status = changed_status(Migration(), 0.0, scheduler="s", message=hostile, conditions=[update])
+    assert status is not None and [status.message, *(each.message for each in status.conditions)] == [shown, shown]
+    again = Migration(status=status)
+    assert changed_status(again, 1.0, scheduler="s", message=hostile, conditions=[update]) is None, "nothing changed"
 
 
 # ---------------------------------------------------------------- what follows the owners

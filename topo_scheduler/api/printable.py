@@ -5,10 +5,14 @@ log line, escape codes move a terminal's cursor, and marks change the direction 
 replaced by escape codes.
 """
 
+import json
+import re
 from typing import Final
 
 LONGEST_CHARACTERS: Final = 8192
 """Characters after which a text is cut, as log lines and rows of tables must stay short."""
+_MAYBE_INVISIBLE: Final = re.compile(r"[^\t\n\r -~]+")
+"""Runs of characters of JSON that may be invisible. Line breaks and tabs stand only between its values."""
 
 
 def printable(text: str, limit: int = LONGEST_CHARACTERS) -> str:
@@ -23,3 +27,14 @@ def printable(text: str, limit: int = LONGEST_CHARACTERS) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def printable_json(document: bytes) -> bytes:
+    """Return a JSON document with escape codes for invisible characters. Readers decode the same strings."""
+    if document.isascii() and b"\x7f" not in document:
+        return document
+    return _MAYBE_INVISIBLE.sub(_escaped, document.decode()).encode()
+
+
+def _escaped(run: re.Match[str]) -> str:
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in run[0])

@@ -13,6 +13,7 @@ import msgspec
 
 from topo_scheduler.api.annotations import ADDRESS, SCORE
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.printable import printable_json
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.observability.audit_file import AuditFile
 from topo_scheduler.recording.calls import plain
@@ -307,7 +308,7 @@ class Audit:
 
     def _write(self, kind: AuditKind, **fields: Any) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._file.put(_ENCODER.encode(AuditEntry(schema=SCHEMA, time=now, kind=kind, **fields)))
+        self._file.put(printable_json(_ENCODER.encode(AuditEntry(schema=SCHEMA, time=now, kind=kind, **fields))))
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=plain)

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from topo_scheduler.api.printable import printable_json
+
 Out = Sequence[tuple[str, msgspec.Raw]]
 
 
@@ -18,7 +20,8 @@ def first_difference(recorded: Out, replayed: Out) -> tuple[str, str, str, str] 
             values_text = ("nothing", extra_text) if values is recorded else (extra_text, "nothing")
             return subject(fields), f"instruction {index + 1}", *values_text
         (kind, raw), (other_kind, other_raw) = recorded[index], replayed[index]
-        if kind == other_kind and bytes(raw) == bytes(other_raw):
+        # A record has escape codes for invisible characters; those of earlier versions have none.
+        if kind == other_kind and bytes(raw) in (bytes(other_raw), printable_json(bytes(other_raw))):
             continue
         fields, other_fields = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
         if kind != other_kind:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler import __version__
+from topo_scheduler.api.printable import printable_json
 from topo_scheduler.observability.segment_writer import SegmentWriter
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import encode_arguments, encoder
@@ -63,7 +64,7 @@ class Recorder:
         if heard.answers:
             line.answers = [msgspec.Raw(encode_answer(answer)) for answer in heard.answers]
         line.out = encode_out(heard.out)
-        self.writer.put(encoder.encode(line))
+        self.writer.put(printable_json(encoder.encode(line)))
         self._calls += 1
         if self.writer.full and self._may_checkpoint():
             self.checkpoint()
@@ -125,7 +126,7 @@ class Recorder:
             config=self._engine.config,
             plugins=notes_of(self._engine.extensions),
         )
-        self.writer.begin(encoder.encode(header), state)
+        self.writer.begin(printable_json(encoder.encode(header)), state)
 
     def _number(self, lineage: Lineage | None, new_lineages: list[msgspec.Raw]) -> int | None:
         """Return a lineage's number in this segment. Many pods share a lineage, which is written once."""

@@ -37,6 +37,7 @@ from topo_scheduler.api.migrations import (
     Phase,
 )
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
+from topo_scheduler.api.printable import printable
 from topo_scheduler.api.quantity import MAX_VALUE
 from topo_scheduler.kube.connection.client import JSON, Client, decode
 from topo_scheduler.kube.connection.errors import (
@@ -216,7 +217,7 @@ class MigrationWriter:
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
             "metadata": {"name": name, "namespace": namespace},
-            "spec": msgspec.structs.replace(spec, cause=spec.cause[:MAX_TEXT_CHARACTERS]),
+            "spec": msgspec.structs.replace(spec, cause=printable(spec.cause)[:MAX_TEXT_CHARACTERS]),
         }
         return await self._write(namespace, "POST", MIGRATIONS.collection(namespace), _encode(body))
 

@@ -19,6 +19,7 @@ from topo_scheduler.api.migrations import (
     OtherPod,
     Phase,
 )
+from topo_scheduler.api.printable import printable
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import PhaseDuration, WriteStatus
 from topo_scheduler.recovery.model.search_repetition import SearchRepetition
@@ -210,7 +211,7 @@ def changed_status(
         phase=old.phase if phase is None else phase.value,
         scheduler_name=old.scheduler_name,
         policy=old.policy if policy is None else policy,
-        message=old.message if message is None else message[:LONGEST_MESSAGE_CHARACTERS],
+        message=old.message if message is None else printable(message)[:LONGEST_MESSAGE_CHARACTERS],
         from_nodes=column_text([move.from_ for move in all_moves]),
         to_nodes=column_text([move.to for move in all_moves]),
         moves=all_moves,
@@ -228,7 +229,7 @@ def changed_status(
 
 
 def _condition(new: ConditionUpdate, current: MigrationCondition | None, wall: float) -> MigrationCondition:
-    status, message = str(new.status), new.message[:LONGEST_MESSAGE_CHARACTERS]
+    status, message = str(new.status), printable(new.message)[:LONGEST_MESSAGE_CHARACTERS]
     turned = current is None or current.status != status
     if current is not None and (current.status, current.reason, current.message) == (status, new.reason, message):
         return current
