@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 
 from tests.cli.conftest import Served, run
 from tests.cli.served_devices import refuse
-from tests.crds import migration_definition, native_pod_group
+from tests.crds import job_set_definition, migration_definition, native_pod_group
 from tests.schemas import follows
 from topo_scheduler.cli.explanation_schema import SCHEMA, Explained
 from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.cli.missing_pods import events_of
 from topo_scheduler.cli.snapshot import connected
+from topo_scheduler.simulation import demo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until
 
@@ -527,3 +529,66 @@ def test_a_pod_of_a_pod_group(served: Served) -> None:
     for number in range(2):
         served.create_pod(f"other-{number}", schedulingGroup={"podGroupName": "crew"})
     assert explained(served, "member")["decision"]["verdict"] == "placed"
+
+
+@pytest.fixture
+def no_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pods stay whose owner or namespace is gone, as while a garbage collector has much to do."""
+    monkeypatch.setattr(demo, "controllers", lambda store: nullcontext())
+
+
+LEAVING = {
+    "deleted": "Job train does not exist",
+    "being deleted": "Job train is being deleted",
+    "suspended": "Job train is suspended (spec.suspend)",
+    "finished": "Job train has the condition Failed",
+    "JobSet suspended": "JobSet jobs is suspended (spec.suspend)",
+    "namespace": "namespace default is being deleted",
+}
+
+
+@pytest.mark.parametrize("state", LEAVING)
+@pytest.mark.usefixtures("no_controllers")
+def test_a_pod_that_is_about_to_be_deleted_is_not_scheduled_and_has_no_remedies(state: str, served: Served) -> None:
+    uid = _create_owner(served, state)
+    for node in range(1, 9):
+        served.create_pod(f"filler-{node}", gpus=8)
+        served.bind(f"filler-{node}", f"node-{node}")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    served.create_pod("train-0", gpus=8, owner=owner)
+    if state == "namespace":
+        served.call(lambda: served.server.store.delete("namespaces", "default", "", DeleteOptions()))
+    answer = explained(served, "train-0")
+    assert (answer["workload"], answer["decision"], answer["pending"]) == (None, None, None)
+    assert answer["predictedEvents"][0].startswith(
+        f"not scheduled: {LEAVING[state]}. So this pod is about to be deleted"
+    )
+    code, text = explain(served, "train-0")
+    assert code == 0 and f"not scheduled: {LEAVING[state]}" in text
+    assert "would help" not in text and "end pod" not in text
+
+
+def _create_owner(served: Served, state: str) -> str:
+    """Create Job train, unless it was deleted, and what is above it; return its uid."""
+    store = served.server.store
+    metadata: dict[str, Any] = {"name": "train"}
+    if state == "JobSet suspended":
+        served.call(lambda: store.create("customresourcedefinitions.apiextensions.k8s.io", job_set_definition()))
+        jobs = {"metadata": {"name": "jobs"}, "spec": {"suspend": True}}
+        above = served.call(lambda: store.create("jobsets.jobset.x-k8s.io", jobs, "default")).obj["metadata"]["uid"]
+        reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "jobs", "uid": above}
+        metadata["ownerReferences"] = [{**reference, "controller": True}]
+    if state == "being deleted":
+        metadata["finalizers"] = ["example.com/held"]
+    container = {"name": "c", "image": "busybox"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    body = {"metadata": metadata, "spec": {"suspend": state == "suspended", "template": template}}
+    uid = served.call(lambda: store.create("jobs.batch", body, "default")).obj["metadata"]["uid"]
+    if "deleted" in state:
+        served.call(lambda: store.delete("jobs.batch", "train", "default", DeleteOptions(propagation="Background")))
+    if state == "finished":
+        status = {"conditions": [{"type": "Failed", "status": "True"}]}
+        change = partial(store.modify, "jobs.batch", "train", "default", lambda obj: {**obj, "status": status})
+        served.call(lambda: change(subresource="status"))
+    assert isinstance(uid, str)
+    return uid

@@ -81,7 +81,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
         chain = owners.resolve(pod.metadata)
         if isinstance(chain, Missing):
             return None
-        return Lineage(chain.owners, chain.complaint, doubt=chain.doubt)
+        return Lineage(chain.owners, chain.complaint, chain.gone, chain.doubt)
 
     now = time.monotonic()
     engine = Engine(configuration, resolve, extensions, time.time() - now)

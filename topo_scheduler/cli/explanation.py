@@ -170,11 +170,12 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     uid = pod.metadata.uid
     workload_and_member = engine.workloads.of_pod(uid)
     if workload_and_member is None:
-        changed = ["the pod changed while it was read; run the command again"]
+        leaving = engine.arrivals.leaving.text(uid)
+        why_not = leaving or "the pod changed while it was read; run the command again"
         return {
             "workload": None,
             "decision": None,
-            "predictedEvents": changed,
+            "predictedEvents": [why_not],
             "failedCreations": [],
             "pending": None,
             "deviceRequests": [],

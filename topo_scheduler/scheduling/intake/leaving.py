@@ -127,12 +127,18 @@ class Leaving:
                 continue
             left = self._pods[uid]
             left.due = inf
-            remedy = "resume an owner that is suspended or scaled to 0, or remove the pod's ownerReferences"
-            if left.pod.namespace in self._namespaces:
-                remedy = "create it again in another namespace"
-            text = f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, {remedy}"
-            out.append(EmitEvent(left.pod, True, Reason.OWNER_DELETED, text))
+            out.append(EmitEvent(left.pod, True, Reason.OWNER_DELETED, self.text(uid)))
         return out
+
+    def text(self, uid: str) -> str:
+        """Return why a pod is not scheduled and how to keep it; empty if it is not about to be deleted."""
+        left = self._pods.get(uid)
+        if left is None:
+            return ""
+        remedy = "resume an owner that is suspended or scaled to 0, or remove the pod's ownerReferences"
+        if left.pod.namespace in self._namespaces:
+            remedy = "create it again in another namespace"
+        return f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, {remedy}"
 
     def next_due(self) -> float | None:
         """Return when to call `due` next, in seconds."""
