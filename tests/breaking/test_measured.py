@@ -1,9 +1,13 @@
 """What a daemon measures agrees with what happens to it, whichever replica leads."""
 
+from operator import sub
 from typing import Any
+
+import pytest
 
 from tests.e2e import objects
 from tests.observability.samples import Sample, samples
+from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.simulation.apiserver import Delay, Json, Refuse
 from topo_scheduler.simulation.apiserver.pods import bind
 
@@ -101,6 +105,56 @@ async def test_migrations_count_while_they_are_under_way() -> None:
         await world.until(lambda: world.phases() == ["Done"] * 2)
         await world.run(1.0)
         assert metric(daemon, "migrations") == 0
+
+
+@virtually
+async def test_the_durations_of_migrations_and_of_their_phases_are_those_of_their_statuses() -> None:
+    async with cluster({"s1/l1": 3, "s1/l2": 3}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.replicas("a", 1, gpus=8)
+        await world.until(lambda: world.nodes_of("a"))
+        async with world.controllers_stand():
+            world.request("move", *(pod["metadata"]["name"] for pod in world.pods(bound=True)))
+            await world.until(lambda: world.phases() == ["Placing"])
+            await world.run(30.0)
+        await world.until(lambda: world.phases() == ["Done"])
+        await world.run(1.0)
+        moved = world.migrations()["move"]
+        began = {phase: seconds_of(time) or 0.0 for phase, time in moved["status"]["times"].items()}
+        times = sorted(began.values())
+        spent = dict(zip(sorted(began, key=lambda phase: began[phase]), map(sub, times[1:], times), strict=False))
+        assert list(spent)[-1] == "Placing" and spent["Placing"] > 30.0
+        recovery = "recovery_duration_seconds"
+        for phase, seconds in spent.items():
+            assert metric(daemon, f"{recovery}_count", phase=phase) == 1
+            assert metric(daemon, f"{recovery}_sum", phase=phase) == pytest.approx(seconds, abs=1e-3)
+        whole = began["Done"] - (seconds_of(moved["metadata"]["creationTimestamp"]) or 0.0)
+        shown = samples(daemon.daemon.metrics)
+        labels = (("cause", "Requested"), ("outcome", "Done"))
+        assert shown["topology_recovery_duration_seconds_count", labels] == 1
+        assert shown["topology_recovery_duration_seconds_sum", labels] == pytest.approx(whole, abs=1e-3)
+
+
+@virtually
+async def test_the_longest_wait_is_that_of_the_oldest_pending_pod() -> None:
+    async with cluster({"s1/l1": 1}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.replicas("first", 1, gpus=16)
+        await world.run(100.0)
+        world.replicas("second", 1, gpus=16)
+        await world.run(20.0)
+        assert 119.0 <= metric(daemon, "longest_wait_seconds", queue="unschedulable") <= 121.0
+
+
+@virtually
+async def test_the_time_to_compile_kernels_is_shown_as_it_was_measured() -> None:
+    async with cluster() as world:
+        daemon = world.start(configured())
+        await world.leading()
+        warmth = daemon.daemon.warmth
+        assert warmth is not None and metric(daemon, "kernel_warmup_seconds") == warmth.seconds > 0
 
 
 @virtually

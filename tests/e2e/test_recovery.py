@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from tests.crds import migration_definition
+from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.controller import runner
 from topo_scheduler.recovery.detection import interference
 from topo_scheduler.simulation.apiserver.faults import BreakWatch, Refuse
@@ -37,6 +38,8 @@ async def test_a_lost_member_goes_to_the_seat_held_for_it(
     assert move["to"] in nodes_of(now)
     assert set(done["status"]["times"]) == {"Planned", "Reserving", "Evicting", "Placing", "Done"}
     assert await replica.metric("topology_recovery_duration_seconds_count", outcome="Done") == 1
+    took = (seconds_of(done["status"]["times"]["Done"]) or 0.0) - (seconds_of(done["spec"]["since"]) or 0.0)
+    assert await replica.metric("topology_recovery_duration_seconds_sum") == pytest.approx(took, abs=0.01)
     assert await replica.metric("topology_scheduler_recovery_duration_seconds_count", phase="Evicting") == 1
     assert await replica.metric("topology_scheduler_recovery_evictions_total", outcome="evicted") == 1
     assert await replica.metric("topology_scheduler_migrations") == 0

@@ -82,10 +82,22 @@ def test_it_is_warned_about_before_any_pod_comes_and_nodes_without_labels_are_no
     idle.step()
     (warning,) = idle.complaints()
     assert warning.startswith("spec.topologyConstraints.maxNodesPerLeaf is 2, but 1 of 1 leaves have more nodes")
+    assert _leaves_above_limits(idle) == {"maxNodesPerLeaf": 1}
     bare = Driver([make_node(f"n{at}") for at in range(9)], limits)
     bare.step()
     assert not [text for text in bare.complaints() if "maxNodesPerLeaf" in text]
-    assert leaves_above_limits(limits, bare.engine.world.layout, bare.engine.world.nodes) == {"maxNodesPerLeaf": 0}
+    assert _leaves_above_limits(bare) == {"maxNodesPerLeaf": 0}
+
+
+def test_the_metric_counts_the_leaves_above_each_limit() -> None:
+    limits = configured("{topologyConstraints: {maxNodesPerLeaf: 2, maxGPUsPerLeaf: 32}}")
+    d = Driver(fabric({"s1/l1": 5, "s1/l2": 3, "s1/l3": 4, "s2/l1": 2}), limits)
+    d.step()
+    assert _leaves_above_limits(d) == {"maxNodesPerLeaf": 3, "maxGPUsPerLeaf": 1}
+
+
+def _leaves_above_limits(d: Driver) -> dict[str, int]:
+    return leaves_above_limits(d.engine.config, d.engine.world.layout, d.engine.world.nodes)
 
 
 def test_the_reason_of_a_gang_without_room_names_the_limit() -> None:

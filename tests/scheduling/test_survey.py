@@ -12,6 +12,7 @@ from tests.scheduling.reference import Machine, Want
 from tests.scheduling.reference_clusters import clusters
 from topo_scheduler.api.objects import Node
 from topo_scheduler.scheduling.surveying.survey import survey
+from topo_scheduler.scheduling.surveying.waiting import longest_waits, pending_pods
 
 
 def test_a_domain_tells_name_type_capacity_use_nodes_and_neighbours() -> None:
@@ -76,3 +77,15 @@ def test_every_level_adds_up_to_the_whole(machines: list[Machine]) -> None:
     for domain in domains:
         assert 0 <= domain.fragmentation <= 1
         assert 0 <= domain.whole <= domain.free <= domain.capacity
+
+
+def test_the_longest_wait_of_each_place_in_the_queue_is_that_of_its_oldest_pending_pod() -> None:
+    d = Driver([make_node("n1", gpus=8)])
+    size = {"gang-name": "g", "gang-size": "3"}
+    for name, annotations in (("large", {}), ("later", {}), ("member-1", size), ("member-2", size)):
+        d.apply(make_pod(name, gpus=16, annotations=annotations))
+        d.step()
+        d.step(10.0)
+    assert pending_pods(d.engine) == {"active": 0, "backoff": 0, "unschedulable": 2, "gated": 2, "outside": 0}
+    waits = {"active": 0.0, "backoff": 0.0, "unschedulable": 40.0, "gated": 20.0}
+    assert longest_waits(d.engine, d.now) == waits
