@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tests.helpers import make_node, make_pod
+from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.policies.names import NAMES, read_policies
@@ -53,10 +54,12 @@ def run(
     seed: int = 1,
     fill: float | None = None,
     latency: float = 0.0,
+    base: Configuration | None = None,
 ) -> RunHistory:
     """Return what happens."""
     (parsed_policy,) = read_policies(policy)
-    return simulate(Task(parsed_policy, seed, case, WorkloadCase("few", tuple(arrivals)), fill, latency=latency))
+    workload = WorkloadCase("few", tuple(arrivals))
+    return simulate(Task(parsed_policy, seed, case, workload, fill, latency=latency, base=base or Configuration()))
 
 
 def where(history: RunHistory) -> dict[str, list[str]]:

@@ -8,6 +8,8 @@ import pytest
 from tests.helpers import make_node, make_pod
 from tests.simulate.cases import EVERY, cluster, job, of, run, share, where
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
+from topo_scheduler.api.process import FabricSettings, Level, SchedulerConfig
+from topo_scheduler.api.recovery import LinkLabels, RecoverySpec
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.simulation.cases.model import Arrival, CaseError
 from topo_scheduler.simulation.policies.names import configuration_of, read_policies, seeds_of
@@ -116,6 +118,26 @@ def test_blind_gangs_lie_anywhere_and_ours_in_a_leaf() -> None:
     history = run("blind-gang", case, arrivals)
     assert len(where(history)["gang"]) == 4
     assert history.paths[0] == ("s1", "l1"), "the history reports what the policy does not know"
+
+
+@pytest.mark.parametrize("policy", EVERY.split(","))
+def test_no_policy_warns_of_labels_that_only_the_common_configuration_reads(policy: str) -> None:
+    own = Level(name="rack", labels=("topology.scheduler/rack",))
+    scheduler = SchedulerConfig(topology=FabricSettings(levels=(own,)))
+    links = LinkLabels(current="topology.scheduler/links", expected="topology.scheduler/links-wanted")
+    spec = TopologySpec(recovery=RecoverySpec(link_labels=(links,)))
+    keys = ("topology.scheduler/rack", links.current, links.expected)
+    uplink = {"topology.scheduler/rack-uplink-bandwidth": "400Gb"}
+    racked = make_node("a", labels={**dict.fromkeys(keys, "1"), **uplink})
+    for nodes, base in (
+        ([make_node("a", "s1/l1")], Configuration()),
+        ([racked], Configuration(scheduler, TopologySchedulerConfig(spec=spec))),
+    ):
+        assert run(policy, of(nodes), [job("j")], base=base).complaints == []
+    misspelt = make_node("a", "s1/l1", labels={"topology.scheduler/laef": "l1"})
+    (warning,) = run(policy, of([misspelt]), [job("j")]).complaints
+    assert "label topology.scheduler/laef is not known to this scheduler" in warning
+    assert "mean topology.scheduler/leaf" in warning
 
 
 @pytest.mark.parametrize("policy", [name for name in EVERY.split(",") if name != "topo"])

@@ -140,3 +140,8 @@ class RecoverySpec(Model):
     improvement: ImprovementSpec = ImprovementSpec.defaults()
     limits: RecoveryLimits = RecoveryLimits.defaults()
     keep_finished: FinishedSpec = FinishedSpec.defaults()
+
+    @property
+    def link_label_keys(self) -> list[str]:
+        """Keys of all ``link_labels``."""
+        return [key for pair in self.link_labels for key in (pair.current, pair.expected)]

@@ -97,12 +97,16 @@ def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> d
 
 
 def _own_levels(config: Configuration) -> dict[str, Level]:
-    """Return the levels that the configuration defines, by its field and their name."""
+    """Return the levels that the configuration defines, by its field and their name.
+
+    Simulated policies without topology have a level without labels, which no file defines.
+    """
     topology = config.scheduler.topology
     return {
         f"{field}: {level.name}": level
         for field, levels in (("levels", topology.levels), ("accelerators", topology.accelerators or ()))
         for level in levels
+        if level.labels
     }
 
 

@@ -132,7 +132,7 @@ class World:
     def configure(self, spec: TopologySpec) -> bool:
         """Apply a configuration; return whether other namespaces than before may request GPUs by annotation."""
         self.links.configure(spec.links)
-        self.unread_labels.configure(key for pair in spec.recovery.link_labels for key in (pair.current, pair.expected))
+        self.unread_labels.configure(spec.recovery.link_label_keys)
         self.names_others = spec.events.name_other_namespaces
         return self.claims.permit(spec.gpus_by_annotation.namespaces)
 
@@ -434,9 +434,7 @@ class World:
 
     def _keys_read(self, config: SchedulerConfig) -> list[str]:
         """Return the keys of all node labels that the scheduler reads under this configuration."""
-        levels = self.fabric.levels_by_key()
-        uplinks = map(uplink_label, self.fabric.reader.names)
-        return [GPU_SHARING, *config.gpu_model_labels, *config.bandwidth_labels, *levels, *uplinks]
+        return [GPU_SHARING, *config.gpu_model_labels, *config.bandwidth_labels, *self.fabric.label_keys()]
 
     def _tells_uplinks(self, level: str) -> bool:
         return bool((self.nodes.label_column(uplink_label(level)) != UNKNOWN).any())

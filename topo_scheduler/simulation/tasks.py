@@ -102,7 +102,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
     knows_topology = task.policy.knows_topology
     visible_annotations = dict if knows_topology else annotations_without_topology
     owners = Owners(visible_annotations)
-    engine = engine_of(task.policy, config, owners.resolve, EPOCH_SECONDS, task.seed)
+    engine = engine_of(task.policy, config, owners.resolve, EPOCH_SECONDS, task.seed, task.base)
     levels = config.scheduler if knows_topology else task.base.scheduler
     gc_was_enabled = gc.isenabled()
     gc.disable()  # the objects live until the end of the run; garbage collection would cost a third of the time

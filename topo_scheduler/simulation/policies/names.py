@@ -36,6 +36,7 @@ from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.policies.placing import RULES, BaselinePlanner, BaselineRule
 from topo_scheduler.state.pods.pod_groups import PodGroup
 from topo_scheduler.state.statistics.typical_pods import Popular
+from topo_scheduler.state.topology.fabric import Fabric
 
 TOPO: Final = "topo"
 BLIND_GANG: Final = "blind-gang"
@@ -46,7 +47,8 @@ VISIBLE_ANNOTATIONS: Final = frozenset(
     (GANG, GANG_NAME, GANG_SIZE, GPU_COUNT, GPU_FRACTION, GPU_MODEL, GPU_MODEL_MIXED, EXPECTED_DURATION)
 )
 """Annotations that policies without topology understand; they ignore the other annotations of this project."""
-_NO_LEVELS: Final = FabricSettings(levels=(Level(name="cluster", labels=(PREFIX + "no-such-level",)),))
+_NO_LEVELS: Final = FabricSettings(levels=(Level.model_construct(name="cluster", labels=()),))
+"""A level that no node is in. No file can configure one without labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +155,21 @@ def engine_of(
     resolve: Resolve,
     epoch: float,
     seed: int,
+    base: Configuration,
     *,
     explains: bool = False,
 ) -> Engine:
-    """Return a new engine for a policy. ``explains``: whether it explains failures in text."""
+    """Return a new engine for a policy. ``explains``: whether it explains failures in text.
+
+    ``base`` is the common configuration. The engine does not warn about node labels that only ``base`` reads.
+    """
     rule = _RULES.get(policy.kind)
     make_planner = Planner if rule is None else partial(BaselinePlanner, baseline=rule, seed=seed)
-    return Engine(config, resolve, epoch=epoch, make_planner=make_planner, explains=explains)
+    engine = Engine(config, resolve, epoch=epoch, make_planner=make_planner, explains=explains)
+    if not policy.knows_topology:
+        keys = Fabric(base.scheduler.topology).label_keys()
+        engine.world.unread_labels.configure((*keys, *base.topology.spec.recovery.link_label_keys))
+    return engine
 
 
 def set_typical_pods(engine: Engine, typical: Popular) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
+from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.accelerators import Accelerators, AcceleratorTree
@@ -231,6 +232,10 @@ class Fabric:
         """Return the level of either tree for each node label."""
         second = self.accelerators.levels_by_key()
         return {**dict(reversed(second.items())), **self.reader.levels_by_key()}
+
+    def label_keys(self) -> list[str]:
+        """Return the keys of all node labels that give positions, or the uplinks of a level."""
+        return [*self.levels_by_key(), *map(uplink_label, self.reader.names)]
 
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
         """Put a node at the position of its labels; return whether anything changed."""
