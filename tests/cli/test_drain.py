@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+from contextlib import redirect_stderr
 from functools import partial
+from io import StringIO
 from typing import Any, Final
 
 import pytest
@@ -15,9 +17,10 @@ from tests.helpers import make_pod
 from tests.kube.stub import stubbed
 from tests.kube.virtual import virtual_time
 from topo_scheduler.api.migration_reasons import MigrationReason
+from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus
 from topo_scheduler.api.objects import OwnerReference
 from topo_scheduler.cli.drain import plan_drain
-from topo_scheduler.cli.drain_progress import wait_for_migrations
+from topo_scheduler.cli.drain_progress import PLACING, _LineProgress, state, wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE
 from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -316,6 +319,20 @@ def test_waiting_shows_each_change_and_the_end(
     assert done.exit_code == code, done.output
     for text in said:
         assert text in done.output
+
+
+def test_waiting_says_once_that_controllers_create_replacements_later() -> None:
+    progress = _LineProgress()
+    placing = Migration(status=MigrationStatus(phase="Placing"))
+    with redirect_stderr(StringIO()) as shown:
+        for _ in range(3):
+            progress.show({"default/m": placing})
+    assert shown.getvalue() == f"0 of 1 ended; default/m: Placing: {PLACING}\n"
+    shrinking = Migration(status=MigrationStatus(phase="Placing", policy="shrink"))
+    assert state(shrinking) == ("Placing", ""), "no pods replace those"
+    failed = MigrationCondition("Placed", "False", "Off", "recovery is off")
+    stopped = Migration(status=MigrationStatus(phase="Placing", conditions=[failed]))
+    assert state(stopped) == ("Placing", "recovery is off")
 
 
 def test_pods_bound_until_the_node_is_cordoned_are_moved_too(served: Served) -> None:

@@ -31,6 +31,12 @@ SILENCE_SECONDS: Final = 30.0
 STALE_LEASE_SECONDS: Final = 300.0
 """Seconds since the last renewal after which a Lease counts as without a leader, even if clocks differ."""
 
+PLACING: Final = (
+    "waits until controllers create the replacements and these are bound; the Job controller delays them by 10 s,"
+    " doubled for each further lost pod"
+)
+"""What a Migration waits for after its evictions. Its status does not change meanwhile."""
+
 _migration: Final = msgspec.json.Decoder(Migration)
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -179,6 +185,8 @@ def state(migration: Migration | None) -> tuple[str, str]:
         ),
         "",
     )
+    if migration.phase is Phase.PLACING and not migration.shrinks:
+        reason = reason or PLACING
     return status.phase or "no phase yet", reason
 
 
