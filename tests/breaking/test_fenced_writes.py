@@ -5,6 +5,10 @@ Nor is a Binding that is wrong by the time it would leave.
 
 import pytest
 
+from tests.e2e import objects
+from tests.e2e.device_objects import CLASS, asking, by_name, claim, slice_of
+from tests.e2e.volume_objects import DISK, HOST, LOCAL, using, volume
+from tests.e2e.volume_objects import claim as volume_claim
 from topo_scheduler.kube.connection.errors import Fenced
 from topo_scheduler.kube.connection.fence import UNFENCED, Fence
 from topo_scheduler.simulation.apiserver import Refuse
@@ -25,16 +29,33 @@ def _written(world: World, since: int) -> set[str]:
 
 
 async def _leading(world: World) -> int:
-    """Have a leader and a gang that runs; return how many requests there were."""
+    """Have a leader, a gang and a pod that run; return how many requests there were."""
     world.start(configured(ELECTED))
     await world.leading()
     world.gang("g", 3)
-    await world.until(lambda: world.whole("g"))
+    world.replicas("low", 1, gpus=8)
+    await world.until(lambda: world.whole("g") and world.nodes_of("low"))
     return len(world.server.requests)
 
 
 def _more(world: World) -> None:
-    """Have Bindings, conditions, evictions and Migrations to write."""
+    """Have Bindings, conditions, evictions, Migrations, volumes and claims to write."""
+    for kind in (LOCAL, DISK):
+        world.store.create("storageclasses.storage.k8s.io", kind)
+    node = next(name for name in world.node_names() if name not in world.nodes_of("g"))
+    world.store.create("persistentvolumes", volume("pv", "local", on=(HOST, node)))
+    world.store.create("deviceclasses.resource.k8s.io", CLASS)
+    world.store.create("resourceslices.resource.k8s.io", slice_of(node, 1))
+    world.store.create("resourceclaims.resource.k8s.io", claim("device", asking()), "default")
+    for name, storage in (("reserved", "local"), ("provisioned", "disk")):
+        world.store.create("persistentvolumeclaims", volume_claim(name, storage), "default")
+        world.store.create("pods", objects.pod(f"with-{name}", volumes=using(name)), "default")
+    world.store.create("pods", objects.pod("with-device", **by_name("device")), "default")
+    urgent = {"metadata": {"name": "urgent"}, "value": 1000}
+    world.store.create("priorityclasses.scheduling.k8s.io", urgent)
+    (taken,) = world.nodes_of("low")
+    pod = objects.pod("urgent", 8, nodeSelector={HOST: taken}, priorityClassName="urgent")
+    world.store.create("pods", pod, "default")
     world.gang("next", 2)
     world.gang("too-large", 400)
     world.fail(world.nodes_of("g")[1])
@@ -64,7 +85,11 @@ async def test_the_same_leader_writes_all_of_it_otherwise() -> None:
         _more(world)
         await world.run(30.0)
         wanted = {"pods/binding", "pods/status", "pods/eviction", "migrations/status"}
+        wanted |= {"persistentvolumes", "persistentvolumeclaims", "resourceclaims", "resourceclaims/status"}
         assert wanted <= _written(world, since)
+        evicted = {entry.name for entry in world.server.requests if entry.full_resource == "pods/eviction"}
+        by_preemption = {name for name in evicted if name.startswith("low-")}
+        assert by_preemption and evicted - by_preemption, "the others by a Migration"
 
 
 @virtually
