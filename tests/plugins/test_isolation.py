@@ -17,10 +17,13 @@ from topo_scheduler.scheduling.extensions.extension import PluginError
 class Counting:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self.seconds = 0.0
+        """Duration of all calls."""
         self.failures: Counter[tuple[str, str, str]] = Counter()
 
     def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
         self.calls[plugin] += 1
+        self.seconds += seconds
 
     def plugin_failed(self, plugin: str, point: str, reason: str) -> None:
         self.failures[plugin, point, reason] += 1
@@ -76,6 +79,17 @@ def stuck() -> Iterator[threading.Event]:
 def test_what_is_asked_is_answered(isolated: Isolated, counting: Counting) -> None:
     assert [isolated.call("good", "filter", partial(pow, n, 2)) for n in range(5)] == [0, 1, 4, 9, 16]
     assert (counting.calls["good"], counting.failures.total()) == (5, 0)
+
+
+def test_calls_are_counted_with_their_durations(counting: Counting, clock: Clock) -> None:
+    isolated = Isolated(60.0, counting, clock)
+
+    def wait(seconds: float) -> None:
+        clock.ahead += seconds
+
+    for seconds in (4.0, 8.0):
+        isolated.call("good", "filter", partial(wait, seconds))
+    assert 12.0 <= counting.seconds < 16.0
 
 
 def test_it_runs_in_another_thread_and_the_same_one_again(isolated: Isolated) -> None:
