@@ -30,6 +30,8 @@ def test_each_container_keeps_to_its_row_while_migrations_of_users_come_and_go()
         world.gang(name, 2)
     world.run()
     world.fail(world.nodes_of("a")["a-0"], ready="False")
+    for number in range(30):
+        world.put(f"absent-{number}", f"absent-{number}", 1, bare=True)
     for round_ in range(2):
         for number in range(MIGRATIONS):
             pods = ["b-0", "b-1"] if number % 2 else [f"invented-{number}"]

@@ -38,6 +38,24 @@ def random_history(world: GuardedWorld, random: Random) -> list[str]:
     return dead
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_pod_that_may_move_stays_on_a_node_that_was_deleted_between_two_leaders(seed: int) -> None:
+    random = Random(seed)
+    world = random_world(random, GuardedWorld)
+    dead = random_history(world, random)
+    present = sorted(set(world.node_objects) - set(dead))
+    world.delete_nodes(*random.sample(present, 2), *random.sample(dead, min(1, len(dead))), watched=False)
+    world.start()
+    some_steps(world, random)
+    world.blocked = set()
+    world.run(QUIET_SECONDS, step=10)
+    left = left_behind(world)
+    assert left.keys() <= moved_by(unfinished(world)), "no Migration moves it"
+    world.start()
+    world.run(120, step=5)
+    assert left_behind(world) == left, "the next leader finds room that this one did not look for"
+
+
 @pytest.mark.parametrize("seed", [*range(9), 28, 69])
 def test_no_pod_that_may_move_stays_on_a_dead_node_although_there_is_room(seed: int) -> None:
     random = Random(seed)

@@ -30,6 +30,7 @@ from topo_scheduler.recovery.model.instructions import (
     DeleteMigration,
     EmitMigrationEvent,
     EvictPod,
+    FindNode,
     LearnPods,
     PhaseDuration,
     RecoveryInstruction,
@@ -211,6 +212,8 @@ class World:
             case LearnPods(pods):
                 for namespace in {pod.namespace: None for pod in pods}:
                     self._read([pod for pod in pods if pod.namespace == namespace])
+            case FindNode(name):
+                self.recovery.absent_nodes.answered(name, name in self.node_objects, self.now)
             case EmitMigrationEvent() | PhaseDuration() | Warn() | CountRecoveryFailure():
                 self.emitted.append(instruction)
 
@@ -404,6 +407,15 @@ class World:
         for name in names:
             self.kubelets_dead.discard(name)
             self._set_ready(name, "True")
+
+    def delete_nodes(self, *names: str, watched: bool = True) -> None:
+        """Nodes are deleted; nothing reports that to a daemon that has not ``watched``."""
+        for name in names:
+            node = self.node_objects.pop(name)
+            self.kubelets_dead.add(name)
+            if watched:
+                self.recovery.detection.gone(name, node.metadata.uid, self.now)
+                self.d.drop_node(name, node.metadata.uid)
 
     def label(self, name: str, **labels: str) -> None:
         """A node gets labels, so that it may suit pods that it did not suit before."""

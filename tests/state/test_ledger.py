@@ -47,9 +47,9 @@ class Books(RuleBasedStateMachine):
         self.where[uid] = name
         self.assumed.add(uid)
 
-    @rule(uid=uids, name=names, amounts=amounts, daemon=st.booleans())
-    def confirm(self, uid: str, name: str, amounts: Amounts, daemon: bool) -> None:
-        news = self.ledger.confirm(uid, name, amounts, daemon=daemon)
+    @rule(uid=uids, name=names, amounts=amounts, daemon=st.booleans(), created_there=st.booleans())
+    def confirm(self, uid: str, name: str, amounts: Amounts, daemon: bool, created_there: bool) -> None:
+        news = self.ledger.confirm(uid, name, amounts, daemon=daemon, created_there=created_there)
         if self.where.get(uid) != name:
             assert news
         elif uid in self.assumed:
@@ -124,6 +124,11 @@ class Books(RuleBasedStateMachine):
         for name, count in Counter(self.where.values()).items():
             assert len(self.ledger.on_node(name)) == count
         assert self.ledger.on_node("none") == frozenset()
+
+    @invariant()
+    def a_node_that_is_not_listed_is_absent_while_pods_are_bound_to_it(self) -> None:
+        placed = {entry.node for _, entry in self.ledger.items() if not entry.created_there}
+        assert self.ledger.absent_nodes == placed - self.nodes.row_of.keys()
 
 
 TestBooks = Books.TestCase

@@ -6,7 +6,7 @@ returns are those of the engine: a reader must not change them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from topo_scheduler.api.objects import Pod
@@ -117,6 +117,11 @@ class SchedulerView:
     def nodes(self) -> NodeTable:
         """The nodes."""
         return self._engine.world.nodes
+
+    @property
+    def absent_nodes(self) -> Set[str]:
+        """Names of the nodes that are not listed and on which a scheduler placed pods."""
+        return self._engine.world.ledger.absent_nodes
 
     @property
     def layout(self) -> Layout:

@@ -8,8 +8,12 @@ from typing import Any
 
 from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import GROUP, KIND, VERSION
+from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.outage import Outage
+from topo_scheduler.kube.reading.nodes import node_exists
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
 from topo_scheduler.kube.writing.migrations import MigrationWriter
@@ -24,6 +28,7 @@ from topo_scheduler.recovery.model.instructions import (
     DeleteMigration,
     EmitMigrationEvent,
     EvictPod,
+    FindNode,
     LearnPods,
     MigrationRequest,
     PhaseDuration,
@@ -67,6 +72,8 @@ class InstructionExecutor:
     wake: Callable[[], None]
     _evictor: Evictor = field(init=False)
     _statuses: PodStatusWriter = field(init=False)
+    _unanswered: Outage = field(default_factory=Outage)
+    """Failures to find out whether nodes exist."""
 
     def __post_init__(self) -> None:
         self._evictor = Evictor(self.client)
@@ -81,6 +88,8 @@ class InstructionExecutor:
                 self.start(self.evict(instruction), f"move {pod.uid}")
             case LearnPods(pods, migration):
                 self.reader.learn(pods, migration)
+            case FindNode(name):
+                self.start(self._find_node(name), f"find node {name}")
             case EmitMigrationEvent(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
                 self.events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
@@ -105,6 +114,18 @@ class InstructionExecutor:
                 result = await self.writer.delete(namespace, name, uid, version)
         if (machine := self.machine()) is not None:
             machine.wrote(request, result.outcome, result.message, result.migration, self.clock())
+            self.wake()
+
+    async def _find_node(self, name: str) -> None:
+        try:
+            exists: bool | None = await node_exists(self.client, name)
+            self._unanswered.over(self.clock())
+        except KubeError as error:
+            exists = None
+            if self._unanswered.failed(self.clock()):
+                log.warning("recovery can't find out whether node %s was deleted: %s", printable(name), error)
+        if (machine := self.machine()) is not None:
+            machine.absent_nodes.answered(name, exists, self.clock())
             self.wake()
 
     async def evict(self, evict: EvictPod) -> None:

@@ -13,6 +13,7 @@ from topo_scheduler.api.migrations import Migration, MigrationOwner, MigrationWr
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core.healing import Healing
 from topo_scheduler.recovery.core.migrations import Migrations
+from topo_scheduler.recovery.detection.absent_nodes import AbsentNodes
 from topo_scheduler.recovery.detection.failure_detection import Detection, Path
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.recovery.detection.pod_failures import PodFailures
@@ -35,7 +36,8 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerControl, Scheduler
 class Recovery:
     """Detection of failures, and their Migrations from the failure to the end.
 
-    Changes of nodes go to ``detection``, and what concerns one Migration only to ``migrations``.
+    Changes of nodes go to ``detection``, answers about nodes that are not listed to ``absent_nodes``, and what concerns
+    one Migration only to ``migrations``.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Recovery:
         self.pod_failures = pod_failures or PodFailures(view.scheduler_name, spec.pod_failures, epoch, view.decided)
         self.lost_gpus = LostGPUs(view)
         self.detection = Detection(spec, self._domains_of)
+        self.absent_nodes = AbsentNodes(view, self.detection)
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
         context = self.migrations.context
@@ -64,7 +67,7 @@ class Recovery:
         self._searches = [(search, Guarded(f"{type(search).__name__} of recovery", clock)) for search in searches]
         self._healed = Guarded("healing of failed nodes", clock)
         self._out: list[RecoveryInstruction] = []
-        self._held = ""
+        self._held = self._absence = ""
         self._avoided: frozenset[str] = frozenset()
         self._stepped = 0.0
 
@@ -143,6 +146,10 @@ class Recovery:
     def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
         self._stepped = now
+        self._out += self.absent_nodes.step(now)
+        if self.absent_nodes.held != self._absence:
+            self._absence = self.absent_nodes.held
+            self._out += [Warn(self._absence)] if self._absence else []
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
         self.detection.set_pod_problems({**lost, **self.pod_failures.problems(now)}, now)
         self._avoid_spares(self.detection.avoided(now))
@@ -164,6 +171,7 @@ class Recovery:
         """
         now = self._stepped
         times = (
+            self.absent_nodes.next_due(),
             self.detection.next_due(),
             self.pod_failures.next_due(),
             self._healed.not_before(self.healing.next_due()),

@@ -74,13 +74,15 @@ class _WatchedNode:
 class _DeletedNode:
     """A node that was deleted. Once ``reported``, it counts for its domains only, for the debounce.
 
-    ``uid`` is that of the node if its deletion is certain: it can't come back.
+    ``uid`` is that of the node if its deletion is certain: it can't come back. ``unseen``: it was deleted before
+    recovery saw it.
     """
 
     at: float
     domains: tuple[Path, ...]
     reported: bool = False
     uid: str = ""
+    unseen: bool = False
 
 
 @dataclass(slots=True)
@@ -145,6 +147,11 @@ class Detection:
         self._deleted_nodes[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh, uid=uid)
         self._failing.pop(name, None)
 
+    def absent(self, name: str, now: float) -> None:
+        """Handle a node that was deleted before recovery saw it; `AbsentNodes` decides when that is certain."""
+        assert name not in self._nodes
+        self._deleted_nodes.setdefault(name, _DeletedNode(now, (), unseen=True))
+
     def set_pod_problems(self, problems: Mapping[str, NodeProblem], now: float) -> None:
         """Replace the problems of nodes that their pods indicate, by name."""
         before, self._by_pods = self._by_pods, dict(problems)
@@ -203,6 +210,14 @@ class Detection:
     def names(self) -> set[str]:
         """Return the names of all nodes."""
         return set(self._nodes)
+
+    def saw_deletion(self, name: str) -> bool:
+        """Return whether the deletion of a node was seen lately."""
+        return name in self._deleted_nodes
+
+    def dead_names(self) -> set[str]:
+        """Return the nodes that are dead."""
+        return {name for name, node in self._failing.items() if node.dead}
 
     def is_healthy(self, name: str) -> bool:
         """Return whether a node exists and has no problem."""
@@ -296,7 +311,12 @@ class Detection:
 
     def _check_partition(self, now: float) -> None:
         """Hold failures back while so many nodes are not ready that this process may be partitioned from them."""
-        ends = [deleted.at + DELETED_NODE_SECONDS for deleted in self._deleted_nodes.values() if not deleted.reported]
+        # Those that recovery never saw say nothing of a partition: pods may name nodes that never existed.
+        ends = [
+            deleted.at + DELETED_NODE_SECONDS
+            for deleted in self._deleted_nodes.values()
+            if not deleted.reported and not deleted.unseen
+        ]
         counted = [at for at in ends if now < at]
         dead = len(counted) + sum(node.dead for node in self._failing.values())
         total = len(counted) + len(self._nodes)

@@ -67,6 +67,13 @@ class LearnPods:
 
 
 @dataclass(frozen=True, slots=True)
+class FindNode:
+    """Ask the API server whether a node exists that is not listed, although pods are bound to it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class EmitMigrationEvent(_OfMigration):
     """Emit an event on a Migration."""
 
@@ -103,5 +110,12 @@ class CountRecoveryFailure:
 
 MigrationRequest = CreateMigration | WriteStatus | DeleteMigration
 RecoveryInstruction = (
-    MigrationRequest | EvictPod | LearnPods | EmitMigrationEvent | PhaseDuration | Warn | CountRecoveryFailure
+    MigrationRequest
+    | EvictPod
+    | LearnPods
+    | FindNode
+    | EmitMigrationEvent
+    | PhaseDuration
+    | Warn
+    | CountRecoveryFailure
 )

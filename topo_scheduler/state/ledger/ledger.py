@@ -7,7 +7,7 @@ operation may be repeated, and a later state replaces an earlier one. The sum of
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from topo_scheduler.state.ledger.namespace_usage import Accounts
@@ -69,6 +69,8 @@ class Ledger:
         self._reduced: dict[str, None] = {}
         """Pods whose profiles were replaced, by uid."""
         self._by_node: dict[str, set[str]] = {}
+        self._on_absent: dict[str, set[str]] = {}
+        """Pods that a scheduler placed on nodes that are not listed, by node."""
         self.assumed = 0
         """Entries assumed and not yet confirmed."""
         self.priorities: Counter[int] = Counter()
@@ -99,6 +101,11 @@ class Ledger:
     def on_node(self, name: str) -> frozenset[str]:
         """Return the uids of the pods that hold resources of a node."""
         return frozenset(self._by_node.get(name, ()))
+
+    @property
+    def absent_nodes(self) -> Set[str]:
+        """Names of the nodes that are not listed and on which a scheduler placed pods; a view that changes."""
+        return self._on_absent.keys()
 
     def assume(
         self,
@@ -220,18 +227,26 @@ class Ledger:
             self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
             self._recount(entry)
             self._charge_namespace(entry, -1)
+        elif not entry.created_there:
+            absent = self._on_absent[entry.node]
+            absent.discard(uid)
+            if not absent:
+                del self._on_absent[entry.node]
         return entry
 
     def node_added(self, name: str, row: int) -> None:
         """Charge a new node with the pods that are already bound to it."""
+        self._on_absent.pop(name, None)
         for uid in sorted(self._by_node.get(name, ())):
             self._charge(self._entries[uid], row)
 
     def node_removed(self, name: str) -> None:
         """Keep the pods of a deleted node uncharged, until they are deleted too or the node returns."""
         for uid in self._by_node.get(name, ()):
-            self._charge_namespace(self._entries[uid], -1)
-            self._entries[uid].row = -1
+            entry = self._entries[uid]
+            self._charge_namespace(entry, -1)
+            entry.row = -1
+            self._note_absent(uid, entry)
 
     def _add(self, uid: str, entry: LedgerEntry) -> None:
         self.changes += 1
@@ -247,6 +262,12 @@ class Ledger:
         row = self._nodes.row_of.get(entry.node)
         if row is not None:
             self._charge(entry, row)
+        else:
+            self._note_absent(uid, entry)
+
+    def _note_absent(self, uid: str, entry: LedgerEntry) -> None:
+        if not entry.created_there:
+            self._on_absent.setdefault(entry.node, set()).add(uid)
 
     def _count(self, entry: LedgerEntry, change: int) -> None:
         occupant = entry.occupant or entry.waiting
