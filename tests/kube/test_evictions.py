@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from topo_scheduler.kube.connection.retrying import RIGHTS_SECONDS
 from topo_scheduler.kube.writing.binder import Binder, BindRequest
 from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
@@ -88,6 +89,47 @@ async def test_where_a_load_balancer_answers_404_the_pod_is_evicted_later() -> N
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
         assert result.outcome is EvictionStatus.FAILED
         assert w.asked("create", "pods/eviction") < 30
+
+
+NO_ROLES_YET = 'pods "pod" is forbidden: User "topo" cannot create resource "pods/eviction" in API group ""'
+
+
+@virtual_time
+async def test_a_refusal_by_rbac_passes_when_the_server_has_loaded_its_roles() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(403, message=NO_ROLES_YET), times=4)
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert result.outcome is EvictionStatus.EVICTED
+
+
+@virtual_time
+async def test_a_refusal_by_rbac_that_lasts_is_reported() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(403, message=NO_ROLES_YET), resource="pods/eviction")
+        began = now()
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert (result.outcome, result.message) == (EvictionStatus.FAILED, NO_ROLES_YET)
+        assert RIGHTS_SECONDS <= now() - began < RIGHTS_SECONDS + 5.0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f'admission webhook "tenant.example.com" denied the request: {NO_ROLES_YET}',
+        f"pods \"pod\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: {NO_ROLES_YET}",
+        'pods "pod" is forbidden: exceeded quota: User "topo" cannot create',
+    ],
+)
+@virtual_time
+async def test_a_refusal_by_admission_is_answered_at_once(message: str) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(403, message=message), resource="pods/eviction")
+        began = now()
+        assert (await Evictor(w.client).evict("default", "pod", pod.metadata.uid)).outcome is EvictionStatus.FAILED
+        assert now() - began < 0.1 and w.asked("create", "pods/eviction") == 1
 
 
 @virtual_time

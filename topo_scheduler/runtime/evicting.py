@@ -10,8 +10,9 @@ from math import inf
 from typing import Any, Final
 
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.kube.connection.errors import KubeError, Unreachable, lacks_rights
 from topo_scheduler.kube.connection.fair_slots import FairSlots
-from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, loop_time
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.writing.evictions import EvictionResult, EvictionStatus, Evictor
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
@@ -57,11 +58,37 @@ class _UnconfirmedError(Exception):
 
 
 @dataclass(slots=True)
+class _Attempts:
+    """Attempts at an eviction or its dry run: since when, in seconds, they reach the API server; infinity if not.
+
+    One that RBAC refuses does not either: the server may have started a moment ago.
+    """
+
+    since: float = inf
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Follow an attempt."""
+        self.since = min(self.since, loop_time())
+        try:
+            yield
+        except KubeError as error:
+            if lacks_rights(error) or (isinstance(error, Unreachable) and not error.sent):
+                self.since = inf
+            raise
+
+    def hang(self) -> bool:
+        """Return whether they have reached the API server for long without success. Without a slot, none has."""
+        return loop_time() - self.since >= ASKED_AFTER_SECONDS
+
+
+@dataclass(slots=True)
 class _Confirmation:
     """Why the pods to place are not confirmed, empty if they are; and when that was asked, in seconds."""
 
     refusal: str
     at: float
+    attempts: _Attempts = field(default_factory=_Attempts)
     sent_at: float = inf
     """When the first attempt was sent: it may have evicted the pod, so the next ones must settle that."""
 
@@ -233,7 +260,7 @@ class Evictions:
 
         Doubted victims come first. If one of them stays, none of the others is evicted.
         """
-        pod, sent_at = preempt.pod, inf
+        pod, attempts = preempt.pod, _Attempts()
         if self._rehearsals.get(preempt.preemptor.uid) is rehearsal:
             del self._rehearsals[preempt.preemptor.uid]  # what the workload requests later has dry runs of its own
 
@@ -242,16 +269,12 @@ class Evictions:
 
         @asynccontextmanager
         async def slot() -> AsyncIterator[None]:
-            nonlocal sent_at
             async with self._for_others.slot(pod.namespace):
-                sent_at = min(sent_at, self._clock())
-                yield
-
-        def hangs() -> bool:
-            return self._clock() - sent_at >= ASKED_AFTER_SECONDS  # not while it waits for its first slot
+                with attempts.attempt():
+                    yield
 
         async def ask() -> None:
-            if hangs() and await self._evictor.is_there(pod.namespace, pod.name, pod.uid) and hangs():
+            if attempts.hang() and await self._evictor.is_there(pod.namespace, pod.name, pod.uid) and attempts.hang():
                 self._refuse(rehearsal, pod, (EvictionOutcome.REFUSED, NOT_GRANTED))
 
         try:
@@ -259,7 +282,7 @@ class Evictions:
                 result = await self._evictor.evict(
                     pod.namespace, pod.name, pod.uid, dry_run=True, recheck=recheck, slot=slot
                 )
-            sent_at = inf
+            attempts.since = inf
             if (outcome := _OUTCOMES[result.outcome]) in _STAYS:
                 _log_refusal("a dry run of its eviction", pod, result)
                 self._refuse(rehearsal, pod, (outcome, result.message))
@@ -366,17 +389,18 @@ class Evictions:
                     raise _UnconfirmedError(confirmation.refusal)
                 confirmation.sent_at = self._clock()
             async with attempt():
-                yield
+                with confirmation.attempts.attempt():
+                    yield
 
     async def _ask_about(self, pod: PodRef, confirmation: _Confirmation, rehearsal: _EvictionRehearsal | None) -> None:
         """Count an eviction as refused that does not succeed in time, if the API server answers other requests.
 
         It may still take effect.
         """
-        if self._clock() - confirmation.sent_at < ASKED_AFTER_SECONDS:
-            return  # it had to wait for a slot
+        if not confirmation.attempts.hang():
+            return
         exists = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
-        if exists and self._engine.preempting.is_unanswered(pod.uid):
+        if exists and confirmation.attempts.hang() and self._engine.preempting.is_unanswered(pod.uid):
             self._report(pod, (EvictionOutcome.REFUSED, NOT_GRANTED), rehearsal)
 
     def _is_wanted(self, preempt: Preempt) -> bool:

@@ -18,7 +18,7 @@ from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import MAX_POD_BYTES, NAMESPACES, POD_METADATA, Resource
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import or_until_granted, retried
 from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.kube.reading.owner_chains import described
 from topo_scheduler.kube.reading.owners import OwnerDirectory
@@ -96,7 +96,13 @@ class Existence:
         described = f"{self._resource.kind.lower()} {namespace + '/' if namespace else ''}{name}"
         try:
             slot = partial(self._slots.slot, namespace or name)
-            answer = await retried(lambda: self._get(namespace, name), attempts=3, longest=ANSWER_SECONDS, slot=slot)
+            answer = await retried(
+                lambda: self._get(namespace, name),
+                seconds=ANSWER_SECONDS,
+                longest=1.0,
+                passing=or_until_granted(),
+                slot=slot,
+            )
         except NotFound:
             return f"{described} was deleted"
         if uid and answer.uid != uid:

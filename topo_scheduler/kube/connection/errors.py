@@ -39,6 +39,8 @@ MAX_RETRY_AFTER_SECONDS: Final = 30.0
 _NO_DRY_RUN: Final = re.compile(r'admission webhook "[^\s"]+" does not support dry run')
 """The API server's message about a webhook with side effects. That of a denial contains a text of the webhook."""
 
+_LACKS_RIGHTS: Final = re.compile(r'(?!admission webhook ")[^:]*\bforbidden: User "')
+"""Begin of the API server's message about a missing right. That of a denial contains a text of others, but later."""
 _TOO_LARGE: Final = "etcdserver: request is too large"
 """End of the API server's message about it, with status 500; of a Binding with 409."""
 
@@ -177,7 +179,7 @@ def lacks_rights(error: BaseException) -> bool:
 
     A server that has just started refuses until it has loaded its roles.
     """
-    return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
+    return isinstance(error, Forbidden) and _LACKS_RIGHTS.match(error.message) is not None
 
 
 def lacks_dry_run(error: BaseException) -> bool:

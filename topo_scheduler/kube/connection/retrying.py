@@ -1,15 +1,37 @@
 """Requests with retries for temporary failures."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TypeVar
+from math import inf
+from typing import Final, TypeVar
 
-from topo_scheduler.kube.connection.errors import KubeError, passes
+from topo_scheduler.kube.connection.errors import KubeError, lacks_rights, passes
+
+RIGHTS_SECONDS: Final = 10.0
+"""Seconds for which refusals by RBAC are retried, from the first: a server that has just started has no roles yet."""
 
 R = TypeVar("R")
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Holds a slot for one attempt at a request. The slot is free during the pauses between attempts."""
+
+
+def or_until_granted(
+    passing: Callable[[BaseException], bool] = passes, seconds: float = RIGHTS_SECONDS
+) -> Callable[[BaseException], bool]:
+    """Return which errors of one request are temporary: those that pass, and for ``seconds`` refusals by RBAC."""
+    refused_at = inf
+
+    def is_temporary(error: BaseException) -> bool:
+        nonlocal refused_at
+        if not lacks_rights(error):
+            return passing(error)
+        now = asyncio.get_running_loop().time()
+        refused_at = min(refused_at, now)
+        return now < refused_at + seconds
+
+    return is_temporary
 
 
 async def retried(

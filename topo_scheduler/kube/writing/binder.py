@@ -35,12 +35,13 @@ from topo_scheduler.kube.connection.errors import (
     Withdrawn,
     exceeds_storage,
     lacks_dry_run,
-    passes,
+    lacks_rights,
     pause,
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.fence import FLIGHT_SECONDS
 from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.connection.retrying import RIGHTS_SECONDS, or_until_granted
 from topo_scheduler.kube.connection.waiting import set_or_due
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class BindResult:
 class _Attempt:
     """Attempts at a bind: since when they reach the API server, and whether the last one did not.
 
+    One that RBAC refuses does not either: the server may have started a moment ago.
     ``fenced``: there is none any more, because this process may not write.
     """
 
@@ -128,7 +130,7 @@ class _Attempt:
             self.since, self.longest, self.answered, self.unreachable = now, 0.0, False, False
 
     def end(self, error: KubeError, now: float) -> None:
-        self.unreachable = isinstance(error, Unreachable) and not error.sent
+        self.unreachable = lacks_rights(error) or (isinstance(error, Unreachable) and not error.sent)
         overdue = isinstance(error, ServerError) and error.status == HTTPStatus.GATEWAY_TIMEOUT  # beyond ``?timeout=``
         if overdue or isinstance(error, Unreachable):
             self.longest = max(self.longest, now - self.began)
@@ -283,6 +285,7 @@ class Binder:
         doubt = False  # whether a sent request may or may not have been written
         reason = ""
         latest = self._attempts[request.uid]
+        is_temporary = or_until_granted(seconds=min(RIGHTS_SECONDS, self.timeout / 2))
         for attempt in itertools.count(1):
             if self._ending.is_set():
                 latest.fenced = True
@@ -303,7 +306,7 @@ class Binder:
             latest.end(error, self._clock())
             unanswered = isinstance(error, Unreachable) and error.sent
             doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
-            refusal = error if isinstance(error, ApiError) and not passes(error) else None
+            refusal = error if isinstance(error, ApiError) and not is_temporary(error) else None
             if unanswered or isinstance(error, (Conflict, NotFound)):
                 seen = await self._look(request, end)
                 if seen is not None and seen[0] is not BindStatus.UNBOUND:

@@ -8,10 +8,10 @@ import msgspec
 
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.kube.connection.client import MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import ApiError, passes
+from topo_scheduler.kube.connection.errors import ApiError
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
 from topo_scheduler.kube.writing.protobuf_object import PROTOBUF, ProtobufError, with_finalizers
 from topo_scheduler.state.devices.inventory import ClaimKey
 
@@ -45,7 +45,7 @@ class ClaimRequests:
     async def settle(self, key: ClaimKey, send: Callable[[], Awaitable[T]], slots: FairSlots | None = None) -> T:
         """Send a request until it has an answer. Without ``slots`` it is one of `CLAIM_WRITES_IN_FLIGHT`."""
         slot: Slot = partial((self._slots if slots is None else slots).slot, key[0])
-        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=passes, slot=slot)
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=or_until_granted(), slot=slot)
 
     async def get(self, key: ClaimKey, uid: str = "") -> ResourceClaim:
         """Read a claim. Call it through `settle`, or within what that sends: each request holds a slot.

@@ -22,7 +22,7 @@ from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client,
 from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import or_until_granted, retried
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import (
@@ -200,7 +200,7 @@ async def send_status(client: Client, method: str, path: str, slot: WriteSlot, b
             method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
         )
 
-    answer = await retried(send, seconds=RETRY_SECONDS, slot=slot)
+    answer = await retried(send, seconds=RETRY_SECONDS, passing=or_until_granted(), slot=slot)
     slot.received += len(answer)
     return answer
 

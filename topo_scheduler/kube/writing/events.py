@@ -16,7 +16,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Literal, NoReturn
 
 import msgspec
@@ -29,14 +28,12 @@ from topo_scheduler.kube.connection.errors import (
     Conflict,
     KubeError,
     NotFound,
-    lacks_rights,
     namespace_terminating,
-    passes,
 )
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import UNFENCED
 from topo_scheduler.kube.connection.resources import segment
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
 from topo_scheduler.kube.connection.times import micro_time
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
@@ -317,23 +314,11 @@ class EventRecorder:
                 lambda: self._client.request("POST", _path(namespace), body=body, timeout=TIMEOUT_SECONDS),
                 seconds=RETRY_SECONDS,
                 longest=10.0,
-                passing=self._passing(),
+                passing=or_until_granted(seconds=RIGHTS_SECONDS),
                 slot=slot,
             )
         except Conflict:
             logger.debug("event %s exists: an attempt without an answer had succeeded", series.name)
-
-    def _passing(self) -> Callable[[BaseException], bool]:
-        refused_at = inf
-
-        def is_temporary(error: BaseException) -> bool:
-            nonlocal refused_at
-            if not lacks_rights(error):
-                return passes(error)
-            refused_at = min(refused_at, self._clock())
-            return self._clock() < refused_at + RIGHTS_SECONDS
-
-        return is_temporary
 
     async def _repeat(self, series: _EventSeries, occurrence: _Occurrence, slot: Slot) -> bool:
         """Publish the count of repetitions; False if the event has expired on the server."""
@@ -347,7 +332,7 @@ class EventRecorder:
                 ),
                 seconds=RETRY_SECONDS,
                 longest=10.0,
-                passing=self._passing(),
+                passing=or_until_granted(seconds=RIGHTS_SECONDS),
                 slot=slot,
             )
         except NotFound:

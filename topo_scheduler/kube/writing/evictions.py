@@ -26,7 +26,7 @@ from topo_scheduler.kube.connection.errors import (
     passes,
 )
 from topo_scheduler.kube.connection.resources import MAX_POD_BYTES, POD_METADATA, PODS
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
 
 RETRY_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0
@@ -77,7 +77,8 @@ class Evictor:
     ) -> EvictionResult:
         """Evict the pod with this uid, with ``grace`` seconds instead of its own grace period if given.
 
-        Retries for half a minute if the server is busy or unreachable. A disruption budget causes no retry, since
+        Retries for half a minute if the server is busy or unreachable, and for `RIGHTS_SECONDS` if RBAC refuses. A
+        disruption budget causes no retry, since
         the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
         leave. It returns why the pod must stay after all, or an empty string. Each attempt holds a ``slot``; what that
         raises passes through, except errors of requests. With ``dry_run`` nothing is written: ``EVICTED`` then means
@@ -110,7 +111,7 @@ class Evictor:
                 raise
 
         try:
-            await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
+            await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=or_until_granted(_passes), slot=slot)
         except _PodGone as error:
             return EvictionResult(EvictionStatus.GONE, str(error))
         except TooManyRequests as error:

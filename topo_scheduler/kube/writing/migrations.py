@@ -47,11 +47,12 @@ from topo_scheduler.kube.connection.errors import (
     NotFound,
     TooLarge,
     is_missing,
+    passes,
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.odd_json import REFUSED, readable
 from topo_scheduler.kube.connection.resources import Resource
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +293,8 @@ class MigrationWriter:
                 most_bytes=most_bytes,
             )
 
-        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, slot=slot)
+        passing = passes if method == "GET" else or_until_granted()
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=passing, slot=slot)
 
 
 def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:

@@ -16,7 +16,7 @@ from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
 from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import or_until_granted, retried
 from topo_scheduler.kube.connection.times import time as timestamp
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,8 @@ class PodStatusWriter:
             )
 
         try:
-            await retried(send, seconds=seconds, longest=5.0, slot=partial(self._slots.slot, namespace))
+            slot = partial(self._slots.slot, namespace)
+            await retried(send, seconds=seconds, longest=5.0, passing=or_until_granted(), slot=slot)
         except (NotFound, Conflict):
             logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
             return False

@@ -23,7 +23,7 @@ from topo_scheduler.kube.connection.errors import (
 from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
 from topo_scheduler.kube.writing.ordered_writes import OrderedWriteResult, failure_of, message_of, write_in_order
 from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE
 from topo_scheduler.state.storage.storage_objects import BOUND_BY_CONTROLLER, ReserveVolume, SelectNode, VolumeWrite
@@ -69,7 +69,7 @@ class VolumeWriter:
                     raise
                 return outcome
 
-        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=or_until_granted(_passes), slot=slot)
 
     async def _patch(self, write: VolumeWrite) -> str:
         path, body = _request(write)
