@@ -196,6 +196,33 @@ async def test_nothing_is_evicted_for_a_gang_whose_owner_may_not_be_read_any_mor
         assert (e.evictions, e.running) == (0, 2)
 
 
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [
+        ("pods", "the scheduler may not read pod default/ray-0: {refusal} (grant get on pods)"),
+        ("namespaces", "the scheduler may not read namespace default: {refusal} (grant get on namespaces)"),
+        ("rayclusters", "RayCluster ray cannot be read: grant the verb get on rayclusters.ray.io"),
+    ],
+)
+@virtual_time
+async def test_a_permission_that_is_missing_before_an_eviction_is_named(
+    resource: str, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = "ray.io" if resource == "rayclusters" else ""
+    named = "rayclusters.ray.io" if group else resource
+    refusal = f'{named} "x" is forbidden: User "topo" cannot get resource "{resource}" in API group "{group}"'
+    async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
+        await asyncio.sleep(CONFIRMED_SECONDS + 0.1)
+        w.server.faults.add(Refuse(403, message=refusal), verb="get", resource=resource)
+        pod = PodRef("default", "ray-0", w.pod("ray-0").metadata.uid)
+        began = now()
+        reason = await e.executor._evictions._confirm(pod)
+        assert reason == expected.format(refusal=refusal)
+        assert now() - began <= ANSWER_SECONDS
+        assert not e.driver.engine.arrivals.leaving.take_namespaces(), "it is not deleted"
+    assert any(reason in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+
+
 @virtual_time
 async def test_nothing_is_evicted_for_a_job_that_was_suspended_a_moment_ago() -> None:
     async with world() as w:

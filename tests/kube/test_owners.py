@@ -10,7 +10,7 @@ from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.connection.resources import CRONJOBS, JOBS
 from topo_scheduler.kube.reading.discovery import Discovery
-from topo_scheduler.kube.reading.owner_chains import Chain, Missing
+from topo_scheduler.kube.reading.owner_chains import Chain, Missing, Unconfirmed
 from topo_scheduler.kube.reading.owner_reader import RIGHTS_SECONDS
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
@@ -250,7 +250,7 @@ async def test_an_owner_that_may_not_be_read_is_not_confirmed() -> None:
                 w.server.faults.add(Refuse(403), verb="get", resource=kind)
                 for _ in range(2):
                     chain = await owners.confirm(pod, age=1, within=60)
-                    assert chain is not None and f"grant the verb get on {kind}" in chain.doubt
+                    assert isinstance(chain, Chain) and f"grant the verb get on {kind}" in chain.doubt
                 w.server.faults.clear()
                 await asyncio.sleep(1.1)
 
@@ -339,10 +339,12 @@ async def test_a_missing_permission_is_named_though_each_caller_has_less_time_th
         await owners.complete(pod)
         w.server.faults.add(NO_ROLES_YET, verb="get", resource="rayclusters")
         for _ in range(2):
-            assert await owners.confirm(pod, age=0.0, within=RIGHTS_SECONDS / 2) is None
+            unconfirmed = await owners.confirm(pod, age=0.0, within=RIGHTS_SECONDS / 2)
+            assert isinstance(unconfirmed, Unconfirmed)
+            assert unconfirmed.reason == "RayCluster ray cannot be read: grant the verb get on rayclusters.ray.io"
         for _ in range(2):
             chain = await owners.confirm(pod, age=0.0, within=RIGHTS_SECONDS / 2)
-            assert chain is not None
+            assert isinstance(chain, Chain)
             assert "grant the verb get on rayclusters.ray.io" in chain.doubt
 
 
@@ -488,7 +490,7 @@ async def test_an_answer_from_the_cache_of_kinds_does_not_show_that_the_api_serv
         asked = len(w.server.requests)
         assert (await owners.complete(metadata_owned_by({**nothing, "uid": "another"}))).broken
         chain = await owners.confirm(metadata_owned_by(nothing), age=0.0, within=5.0)
-        assert chain is not None and chain.broken
+        assert isinstance(chain, Chain) and chain.broken
         assert len(w.server.requests) == asked, "the kind is known not to be served"
         assert not owners._slots._shares._hung and not owners._confirmations._shares._hung
         await owners.complete(metadata_owned_by(made_up()))
@@ -614,7 +616,7 @@ async def test_an_owner_beyond_the_cap_in_bytes_counts_as_one_that_can_not_be_re
         await owners.complete(pod)
         monkeypatch.setattr("topo_scheduler.kube.reading.owner_reader.MAX_ANSWER_BYTES", 50)
         confirmed = await owners.confirm(pod, age=0.0, within=5.0)
-        assert confirmed is not None and [owner.name for owner in confirmed.owners] == ["whole"]
+        assert isinstance(confirmed, Chain) and [owner.name for owner in confirmed.owners] == ["whole"]
         assert "RayCluster whole has more than 50 bytes as JSON; create it with fewer" in confirmed.doubt
         unknown = await directory(w).complete(pod)
         assert not unknown.owners and unknown.forbidden and unknown.complaint.endswith("create it with fewer")

@@ -14,7 +14,7 @@ from topo_scheduler.kube.connection.resources import JOBS, Resource
 from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.kube.reading.discovery import KEPT_SECONDS
 from topo_scheduler.kube.reading.halting import halted, with_spec
-from topo_scheduler.kube.reading.owner_chains import Chain, Missing
+from topo_scheduler.kube.reading.owner_chains import Chain, Missing, Unconfirmed
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, UNANSWERED_MOST_SECONDS, OwnerDirectory
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -200,7 +200,7 @@ async def test_an_aggregated_api_that_is_down_is_no_answer(where: str) -> None:
             w.server.faults.add(Refuse(503), where=lambda info: info.path.endswith(where))
             await asyncio.sleep(KEPT_SECONDS + 200)
             assert owners.resolve(pod) == before
-            assert await owners.confirm(pod, age=1, within=5) is None
+            assert isinstance(await owners.confirm(pod, age=1, within=5), Unconfirmed)
 
 
 def answers_404(where: str) -> Callable[[RequestInfo], bool]:
@@ -218,7 +218,7 @@ async def test_a_load_balancer_that_answers_404_deletes_no_owner(where: str) -> 
             w.server.faults.add(Refuse(404), where=answers_404(where))
             await asyncio.sleep(KEPT_SECONDS + 200)
             assert owners.resolve(pod) == before
-            assert where == "/apis" or await owners.confirm(pod, age=1, within=5) is None
+            assert where == "/apis" or isinstance(await owners.confirm(pod, age=1, within=5), Unconfirmed)
 
 
 @virtual_time
@@ -229,7 +229,7 @@ async def test_a_load_balancer_that_answers_404_deletes_no_watched_owner() -> No
             pod = metadata_owned_by(controller_reference(job))
             before = await owners.complete(pod)
             w.server.faults.add(Refuse(404), verb="get")
-            assert await owners.confirm(pod, age=1, within=5) is None
+            assert isinstance(await owners.confirm(pod, age=1, within=5), Unconfirmed)
             assert owners.resolve(pod) == before
             w.server.faults.clear()
             assert await owners.confirm(pod, age=1, within=5) == before
@@ -284,7 +284,7 @@ async def test_confirming_asks_again_for_owners_that_are_watched_and_for_those_t
             assert (await owners.confirm(pod, age=1, within=5)) == before, "answered less than a second ago"
             await asyncio.sleep(1.1)
             chain = await owners.confirm(pod, age=1, within=5)
-            assert chain is not None and chain.gone == "RayCluster ray does not exist"
+            assert isinstance(chain, Chain) and chain.gone == "RayCluster ray does not exist"
 
 
 @virtual_time
@@ -322,7 +322,7 @@ async def test_confirming_is_ahead_of_a_watch_that_is_late(propagation: str) -> 
             chain = owners.resolve(pod)
             assert isinstance(chain, Chain) and not chain.gone, "the watch is late"
             confirmed = await owners.confirm(pod, age=1, within=5)
-            assert confirmed is not None and confirmed.gone and confirmed == owners.resolve(pod)
+            assert isinstance(confirmed, Chain) and confirmed.gone and confirmed == owners.resolve(pod)
             assert changed == [job["metadata"]["uid"]]
 
 
@@ -339,9 +339,11 @@ async def test_an_owner_that_hangs_is_not_confirmed_and_delays_no_other() -> Non
                 asyncio.create_task(owners.confirm(metadata_owned_by(controller_reference(rays[0])), age=1, within=5))
                 for _ in range(40)
             ]
-            assert await owners.confirm(metadata_owned_by(controller_reference(rays[1])), age=1, within=5) is not None
+            assert isinstance(
+                await owners.confirm(metadata_owned_by(controller_reference(rays[1])), age=1, within=5), Chain
+            )
             assert now() - began < 1
-            assert await asyncio.gather(*hung) == [None] * 40
+            assert all(isinstance(answer, Unconfirmed) for answer in await asyncio.gather(*hung))
             assert now() - began == pytest.approx(5, abs=0.5)
 
 
@@ -352,7 +354,7 @@ async def test_a_borrowed_uid_is_not_confirmed_and_ends_no_owner() -> None:
         async with following(w) as owners:
             borrowed = metadata_owned_by({**controller_reference(job), "name": "other"})
             chain = await owners.confirm(borrowed, age=0, within=5)
-            assert chain is not None and chain.unconfirmed
+            assert isinstance(chain, Chain) and chain.unconfirmed
             assert not (await owners.complete(metadata_owned_by(controller_reference(job)))).gone
 
 

@@ -16,9 +16,9 @@ class Owners:
     def __init__(self) -> None:
         self.confirmed = True
 
-    async def confirm(self, _: str) -> bool:
-        """Return whether the API server answers."""
-        return self.confirmed
+    async def confirm(self, _: str) -> str:
+        """Return why the API server does not confirm them."""
+        return "" if self.confirmed else "no answer"
 
     def gone(self) -> tuple[Any, ...]:
         """Return no Migration: no owner is deleted."""

@@ -15,12 +15,12 @@ from typing import Final
 
 from topo_scheduler.api.objects import ObjectMeta, PartialObject
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.kube.connection.errors import Forbidden, KubeError, NotFound, remedy
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import MAX_POD_BYTES, NAMESPACES, POD_METADATA, Resource
 from topo_scheduler.kube.connection.retrying import or_until_granted, retried
 from topo_scheduler.kube.reading.decoding import Codec
-from topo_scheduler.kube.reading.owner_chains import described
+from topo_scheduler.kube.reading.owner_chains import Unconfirmed
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef, reference
@@ -30,6 +30,8 @@ CONFIRMED_SECONDS: Final = 1.0
 """Maximum age of an answer about an owner. One answer serves many evictions for one gang."""
 ANSWER_SECONDS: Final = 5.0
 """Maximum wait for the answers about all owners of a workload."""
+REPEATED_SECONDS: Final = ANSWER_SECONDS - 0.5
+"""Seconds for which such requests are repeated, so that the last refusal is reported and not a missing answer."""
 MAX_CONTROLLERS: Final = 32
 """Maximum controllers of one gang whose owners are confirmed. The others are known from watches and refreshes."""
 
@@ -98,7 +100,7 @@ class Existence:
             slot = partial(self._slots.slot, namespace or name)
             answer = await retried(
                 lambda: self._get(namespace, name),
-                seconds=ANSWER_SECONDS,
+                seconds=REPEATED_SECONDS,
                 longest=1.0,
                 passing=or_until_granted(),
                 slot=slot,
@@ -160,9 +162,15 @@ class OwnerConfirmation:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await existing.refusal(namespace, name, uid)
+        except Forbidden as error:
+            reason = f"the scheduler may not read {described}: {error.message}{remedy(error)}"
+            log.warning("%s", reason, extra={"namespace": namespace})
+            return reason
         except (TimeoutError, KubeError) as error:
-            log.warning("%s is not confirmed: %r", described, error, extra={"namespace": namespace})
-            return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {described} exists"
+            reason = f"the API server did not answer within {ANSWER_SECONDS:g} s whether {described} exists"
+            cause = f": {error}" if isinstance(error, KubeError) else ""
+            log.warning("%s%s", reason, cause, extra={"namespace": namespace})
+            return reason
 
     async def of(self, pods: Iterable[ObjectMeta]) -> str:
         """Return why no pod may be evicted for any of these pods, or an empty string. Asks once per controller."""
@@ -182,8 +190,6 @@ class OwnerConfirmation:
 
     async def _ask(self, pod: ObjectMeta) -> str:
         chain = await self._owners.confirm(pod, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS)
-        if chain is None:
-            assert pod.controller is not None
-            owner = described(pod.controller)
-            return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {owner} and its owners exist"
+        if isinstance(chain, Unconfirmed):
+            return chain.reason
         return chain.gone or chain.doubt

@@ -41,6 +41,7 @@ _NO_DRY_RUN: Final = re.compile(r'admission webhook "[^\s"]+" does not support d
 
 _LACKS_RIGHTS: Final = re.compile(r'(?!admission webhook ")[^:]*\bforbidden: User "')
 """Begin of the API server's message about a missing right. That of a denial contains a text of others, but later."""
+_MISSING_RIGHT: Final = re.compile(r' cannot (\w+) resource "([^"/]+)(/[^"]+)?" in API group "([^"]*)"')
 _TOO_LARGE: Final = "etcdserver: request is too large"
 """End of the API server's message about it, with status 500; of a Binding with 409."""
 
@@ -180,6 +181,20 @@ def lacks_rights(error: BaseException) -> bool:
     A server that has just started refuses until it has loaded its roles.
     """
     return isinstance(error, Forbidden) and _LACKS_RIGHTS.match(error.message) is not None
+
+
+def remedy(error: BaseException) -> str:
+    """Return which right to grant if RBAC refused, in parentheses after a space; otherwise an empty string."""
+    named = _MISSING_RIGHT.search(error.message) if isinstance(error, ApiError) and lacks_rights(error) else None
+    if named is None:
+        return ""
+    verb, plural, subresource, group = named.groups(default="")
+    return f" (grant {verb} on {plural}{group and '.'}{group}{subresource})"
+
+
+def with_remedy(error: BaseException) -> str:
+    """Return the text of an error, and which right to grant if RBAC refused."""
+    return f"{error}{remedy(error)}"
 
 
 def lacks_dry_run(error: BaseException) -> bool:

@@ -93,6 +93,13 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """Why the owners of an object could not be read in time: no answer, or a right is missing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Absent:
     """The server's answer for an owner that does not exist, or that the scheduler may not read."""
 

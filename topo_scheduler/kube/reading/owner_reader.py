@@ -73,10 +73,17 @@ class OwnerReader:
         self._reported: set[str] = set()
         self._refused_at: dict[str, float] = {}
         """When RBAC first refused a kind that was not read since."""
+        self._refused: dict[tuple[str, str], str] = {}
+        """Those kinds as messages show them, by group and kind."""
 
     def knows(self, reference: OwnerReference) -> bool:
         """Return whether a reference points to one of the kinds that are known without discovery."""
         return group_kind(reference) in self._kinds
+
+    def refusal(self, reference: OwnerReference) -> str:
+        """Return why an owner can't be read if RBAC refused the last read of its kind; otherwise an empty string."""
+        kind = self._refused.get(group_kind(reference))
+        return f"{described(reference)} cannot be read: grant the verb get on {kind}" if kind is not None else ""
 
     async def read(
         self,
@@ -141,15 +148,17 @@ class OwnerReader:
             lambda: self._get(resource, namespace, reference, attempts, slot),
             seconds=RIGHTS_SECONDS,
             longest=2.0,
-            passing=lambda error: lacks_rights(error) and self._may_be_granted(resource.described),
+            passing=lambda error: lacks_rights(error) and self._may_be_granted(reference, resource.described),
         )
         self._refused_at.pop(resource.described, None)
+        self._refused.pop(group_kind(reference), None)
         return owner
 
-    def _may_be_granted(self, kind: str) -> bool:
+    def _may_be_granted(self, reference: OwnerReference, kind: str) -> bool:
         """Return whether a refusal by RBAC of a kind may pass: it is not accepted yet, and the first was just now."""
         if kind in self._reported or (kind not in self._refused_at and len(self._refused_at) >= MAX_REPORTED_KINDS):
             return False
+        self._refused[group_kind(reference)] = kind
         return self._clock() - self._refused_at.setdefault(kind, self._clock()) < RIGHTS_SECONDS
 
     async def _get(

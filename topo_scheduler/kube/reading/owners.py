@@ -44,6 +44,7 @@ from topo_scheduler.kube.reading.owner_chains import (
     ChainLink,
     Key,
     Missing,
+    Unconfirmed,
     changed,
     described,
     is_meant,
@@ -205,12 +206,12 @@ class OwnerDirectory:
                 self._fetched.put(namespace, reference, answer, now)
             return self._find(namespace, reference) or answer
 
-    async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | None:
+    async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | Unconfirmed:
         """Return the owners of an object, with no answer requested more than ``age`` seconds before this call.
 
         Concurrent callers share an answer that is on its way, whenever it was requested. It requests watched kinds
-        too, since their watch may lag behind. None if the server has not answered for all of them ``within`` this many
-        seconds.
+        too, since their watch may lag behind. `Unconfirmed` if the server has not answered for all of them ``within``
+        this many seconds.
         """
         try:
             async with asyncio.timeout(within):
@@ -222,13 +223,27 @@ class OwnerDirectory:
                         raise failed
                 unread = next((answer for answer in answers if isinstance(answer, str) and answer), "")
         except (TimeoutError, KubeError) as error:
-            where = {"namespace": metadata.namespace}
-            logger.warning(
-                "owners of %s/%s are not confirmed: %r", metadata.namespace, metadata.name, error, extra=where
-            )
-            return None
+            return self._unconfirmed(metadata, error, within)
         confirmed = self.resolve(metadata)
-        return None if isinstance(confirmed, Missing) else replace(confirmed, unread=confirmed.unread or unread)
+        if isinstance(confirmed, Missing):
+            return self._unconfirmed(metadata, TimeoutError(), within)
+        return replace(confirmed, unread=confirmed.unread or unread)
+
+    def _unconfirmed(self, metadata: ObjectMeta, error: Exception, within: float) -> Unconfirmed:
+        """Log and return why the owners of an object are not confirmed."""
+        known = self.resolve(metadata)
+        references = [reference for _, reference in _links(metadata, known)] if isinstance(known, Chain) else []
+        if isinstance(known, Missing):
+            references.append(known.reference)
+        reason = next(filter(None, map(self._reader.refusal, references)), "")
+        if not reason:
+            owner = described(metadata.controller) if metadata.controller is not None else metadata.name
+            reason = f"the API server did not answer within {within:g} s whether {owner} and its owners exist"
+        cause = f": {error}" if isinstance(error, KubeError) else ""
+        where = {"namespace": metadata.namespace}
+        text = "owners of %s/%s are not confirmed: %s%s"
+        logger.warning(text, metadata.namespace, metadata.name, reason, cause, extra=where)
+        return Unconfirmed(reason)
 
     async def _confirm(self, namespace: str, reference: OwnerReference, age: float) -> str:
         """Read one owner; return why nothing may be evicted for pods below it, or an empty string.

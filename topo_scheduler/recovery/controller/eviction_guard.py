@@ -9,7 +9,10 @@ from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.model.migration_state import Tracked
 
 BENEFICIARY_OVER: Final = "the Migration for which it makes room is over, or an owner of its pods was deleted"
-"""It may be one of another namespace: the text names neither it nor the owner."""
+BENEFICIARY_UNCONFIRMED: Final = (
+    "it is not confirmed that the owners of the pods exist for which it makes room; the scheduler's log has the reason"
+)
+"""It may be one of another namespace: the texts name neither it nor the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,15 @@ class EvictionGuard:
         if tracked is None:
             return self.why_over(key, uid)
         beneficiary = tracked.migration.spec.makes_room_for
-        answered = [await self.moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
+        reasons = [await self.moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
         if reason := self.why_over(key, uid):
             return reason
         if beneficiary and self.why_over(beneficiary):
             return BENEFICIARY_OVER
-        if all(answered) or tracked.migration.cause.of_node:
+        if tracked.migration.cause.of_node:
             return ""
-        return "the API server does not answer whether the owners of what is moved exist"
+        return reasons[0] or (BENEFICIARY_UNCONFIRMED if any(reasons) else "")
 
     def why_over(self, key: str, uid: str = "") -> str:
         """Return why no pod is evicted for a Migration any more, or an empty string.

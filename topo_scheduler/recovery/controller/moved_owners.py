@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from topo_scheduler.api.migrations import MAX_OWNERS, Migration, MigrationOwner
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference
-from topo_scheduler.kube.connection.errors import KubeError
-from topo_scheduler.kube.reading.owner_chains import Chain, ChainLink
+from topo_scheduler.kube.connection.errors import Forbidden, KubeError, remedy, with_remedy
+from topo_scheduler.kube.reading.owner_chains import Chain, ChainLink, Unconfirmed
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -26,6 +26,7 @@ ANSWER_SECONDS: Final = 5.0
 """Longest wait for answers about owners before an eviction."""
 CONFIRMED_SECONDS: Final = 1.0
 """Age up to which such an answer is valid."""
+NOT_ANSWERED: Final = "the API server does not answer whether the owners of what is moved exist"
 AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of an owner is retried."""
 CHECKED_MIGRATIONS: Final = 16
@@ -43,8 +44,8 @@ class _MovedOwner:
     tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
     """The object below each topmost owner, by the controller for which it was read; None if absent or not read yet."""
     reading: set[asyncio.Event] = field(default_factory=set)
-    unread: set[str] = field(default_factory=set)
-    """Names, as in ``tops``, for which the API server did not answer the last attempt to read the object."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why the last attempt to read the object failed, by name as in ``tops``."""
 
     def room(self) -> bool:
         """Return whether another owner can be followed."""
@@ -113,7 +114,8 @@ class MovedOwners:
             if controller not in moved_owner.tops and moved_owner.room():
                 self._follow(key, controller, partial(self._of_pod, pod))
         # Other owners are not read any more: the Migration has been planned since.
-        moved_owner.unread &= moved_owner.tops.keys()
+        for name in moved_owner.unread.keys() - moved_owner.tops.keys():
+            del moved_owner.unread[name]
 
     def _forget(self, key: str, moved_owner: _MovedOwner) -> None:
         del self._followed[key]
@@ -157,28 +159,28 @@ class MovedOwners:
         read, self._read_since = self._read_since, {}
         return [(key, _recordable(moved_owner)) for key in read if (moved_owner := self._followed.get(key)) is not None]
 
-    async def confirm(self, key: str) -> bool:
-        """Read the owners of a Migration's pods again; return whether the API server answered for all of them.
+    async def confirm(self, key: str) -> str:
+        """Read the owners of a Migration's pods again; return why that failed for one of them, or an empty string.
 
-        Returns False also while an owner could not be read for the first time, as the API server did not answer.
+        It has failed, too, while an owner could not be read for the first time.
         """
         moved_owner = self._followed.get(key)
         if moved_owner is None:
-            return True
+            return ""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 for read in list(moved_owner.reading):
                     await read.wait()
         except TimeoutError:
-            return False
+            return NOT_ANSWERED
         if moved_owner.unread:
-            return False
+            return next(iter(moved_owner.unread.values()))
         tops = [below for below in moved_owner.tops.values() if below is not None]
         asking = [self.owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
-        confirmed = None not in await asyncio.gather(*asking)
+        answers = await asyncio.gather(*asking)
         if self._followed.get(key) is moved_owner:
             self._suspect[key] = None
-        return confirmed
+        return next((answer.reason for answer in answers if isinstance(answer, Unconfirmed)), "")
 
     def _follow(self, key: str, name: str, find: Find) -> None:
         moved_owner, read = self._followed[key], asyncio.Event()
@@ -190,7 +192,7 @@ class MovedOwners:
         """Read the object below a topmost owner, and follow it."""
         try:
             below = await find()
-            moved_owner.unread.discard(name)
+            moved_owner.unread.pop(name, None)
             if below is not None and self._followed.get(key) is moved_owner:
                 moved_owner.tops[name] = below
                 self._read_since[key] = self._suspect[key] = None
@@ -199,8 +201,13 @@ class MovedOwners:
                 self.changed()
         except KubeError as error:
             where = {"namespace": moved_owner.migration.metadata.namespace}
-            log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error, extra=where)
-            moved_owner.unread.add(name)
+            log.warning(
+                "an owner of the pods of Migration %s is not known yet: %s", key, with_remedy(error), extra=where
+            )
+            moved_owner.unread[name] = NOT_ANSWERED
+            if isinstance(error, Forbidden):
+                text = f"the owners of what is moved are not known: {error.message}{remedy(error)}"
+                moved_owner.unread[name] = text
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
             moved_owner.tops.pop(name, None)
