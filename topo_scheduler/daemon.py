@@ -162,7 +162,6 @@ class Daemon:
         )
         certificates = await self._certificates()
         context = (lambda: certificates.context) if certificates is not None else None
-        watches = [certificates.watch()] if certificates is not None else []
         async with listening(app, serving.bind_address, serving.port, context) as self.port:
             self._served.set()
             # In a thread: compiling takes seconds, and /livez must answer meanwhile.
@@ -184,6 +183,8 @@ class Daemon:
                     " writable volume and name it in %s",
                     OWN_VARIABLE,
                 )
+            # Not before here: a coroutine that is never awaited is a warning at an early end.
+            watches = [certificates.watch()] if certificates is not None else []
             async with _cancelled_at_end(self._watch_config(), self._heartbeat(), self.events.run(), *watches):
                 try:
                     await self._contend()

@@ -110,7 +110,10 @@ async def test_a_refusal_by_rbac_that_lasts_is_reported() -> None:
         w.server.faults.add(Refuse(403, message=NO_ROLES_YET), resource="pods/eviction")
         began = now()
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
-        assert (result.outcome, result.message) == (EvictionStatus.FAILED, NO_ROLES_YET)
+        assert (result.outcome, result.message) == (
+            EvictionStatus.FAILED,
+            f"{NO_ROLES_YET} (grant create on pods/eviction)",
+        )
         assert RIGHTS_SECONDS <= now() - began < RIGHTS_SECONDS + 5.0
 
 

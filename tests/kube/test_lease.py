@@ -505,6 +505,34 @@ async def test_a_lease_that_is_forbidden_is_logged_with_the_rule_that_lacks(capl
         )
 
 
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        (
+            Refuse(403, message='leases "topo" is forbidden: User "x" cannot update resource "leases" in API group'),
+            "the API server refused (grant create on leases.coordination.k8s.io in namespace kube-system, and get and",
+        ),
+        (
+            Refuse(401, message="Unauthorized"),
+            "the API server refused (it does not accept the credentials of this process: check its token, or the",
+        ),
+        (Refuse(503), "check the API server, and whether this process gets its CPU time"),
+    ],
+    ids=["no right", "no valid token", "busy"],
+)
+@virtual_time
+async def test_a_replica_whose_renewals_are_refused_says_what_is_missing(
+    refusal: Refuse, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        a.server.faults.add(refusal)
+        await eventually(lambda: not a.active, within=60)
+        (line,) = [text for text in caplog.messages if "so this replica stops leading" in text]
+        assert expected in line
+
+
 @virtual_time
 async def test_writes_that_a_webhook_delays_too_long_are_logged_with_the_limit_and_the_remedy(
     caplog: pytest.LogCaptureFixture,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from topo_scheduler.api.objects import Status
-from topo_scheduler.kube.connection.errors import api_error, lacks_rights
+from topo_scheduler.kube.connection.errors import api_error, lacks_rights, remedy
 from topo_scheduler.kube.connection.resources import POD_METADATA
 from topo_scheduler.kube.connection.retrying import RIGHTS_SECONDS
 from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindStatus
@@ -109,7 +109,7 @@ async def test_a_right_to_bind_that_is_missing_for_good_ends_the_bind(timeout: f
         request = BindRequest("default", "pod", w.create_pod("pod").metadata.uid, "node-1")
         w.server.faults.add(Refuse(403, message=REFUSAL), resource="pods/binding")
         result = await Binder(w.client, clock=now, timeout=timeout).bind(request)
-        assert (result.outcome, result.message) == (BindStatus.REJECTED, REFUSAL)
+        assert (result.outcome, result.message) == (BindStatus.REJECTED, f"{REFUSAL} (grant create on pods/binding)")
         assert min(RIGHTS_SECONDS, timeout / 2) <= result.latency < RIGHTS_SECONDS + 5.0
 
 
@@ -125,6 +125,27 @@ async def test_a_bind_that_meets_a_server_without_roles_at_its_deadline_is_writt
 
         asyncio.get_running_loop().call_later(16.0, start)
         assert (await Binder(w.client, clock=now, timeout=20.0).bind(request)).outcome is BindStatus.UNBOUND
+
+
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        (
+            'cannot create resource "pods/eviction" in API group "" in the namespace "a"',
+            " (grant create on pods/eviction)",
+        ),
+        ('cannot list resource "jobs" in API group "batch" at the cluster scope', " (grant list on jobs.batch)"),
+        (
+            'cannot update resource "migrations/status" in API group "topology.scheduler" in the namespace "a"',
+            " (grant update on migrations.topology.scheduler/status)",
+        ),
+        ('cannot get path "/healthz"', ""),
+    ],
+)
+def test_the_right_to_grant_is_named(refused: str, expected: str) -> None:
+    message = f'things "x" is forbidden: User "system:serviceaccount:kube-system:topo" {refused}'
+    assert remedy(api_error(Status(403, "Forbidden", message))) == expected
+    assert not remedy(api_error(Status(403, "Forbidden", DENIED + message)))
 
 
 DENIED = 'admission webhook "tenant.example.com" denied the request: '

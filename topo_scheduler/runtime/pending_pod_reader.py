@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import KubeError, TooLarge
+from topo_scheduler.kube.connection.errors import KubeError, TooLarge, with_remedy
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.reading.pods import read_pod
 from topo_scheduler.scheduling.engine import Engine
@@ -74,7 +74,9 @@ class PendingPodReader:
                 read = await read_pod(self._client, pod.namespace, pod.name, pod.uid, slot)
             except KubeError as error:
                 where = {"namespace": pod.namespace}
-                log.warning("pod %s/%s can't be read again: %s", pod.namespace, pod.name, error, extra=where)
+                log.warning(
+                    "pod %s/%s can't be read again: %s", pod.namespace, pod.name, with_remedy(error), extra=where
+                )
                 if isinstance(error, TooLarge):
                     await asyncio.sleep(LARGE_AGAIN_SECONDS)
                     return

@@ -403,7 +403,7 @@ class Term:
             log.warning("pods with resource claims wait until these can be listed: %s; %s", unlisted, CAUSE_OF_NO_LIST)
         if not self.engine.preempting.budgets.known:
             log.warning(
-                "no pod is evicted to make room, and none is moved, until these can be listed: %s; %s",
+                "no pod is evicted or moved to make room for others until these can be listed: %s; %s",
                 BUDGETS.described,
                 CAUSE_OF_NO_LIST,
             )

@@ -31,6 +31,7 @@ from topo_scheduler.kube.connection.errors import (
     Conflict,
     KubeError,
     NotFound,
+    Unauthorized,
     Undecodable,
     lacks_rights,
     passes,
@@ -276,6 +277,7 @@ class LeaderElector:
         """
         attempts: dict[asyncio.Task[bool], float] = {}  # with the time when each began
         due = NEVER
+        refusal: KubeError | None = None
         try:
             while (end := self._until - LAST_MOMENT_SECONDS) > (now := self._clock()):
                 if now >= due:
@@ -289,20 +291,16 @@ class LeaderElector:
                         if not attempt.result():
                             return
                         await _cancel(attempts)
-                        took = self._clock() - began
+                        refusal, took = None, self._clock() - began
                         self._renewed(took)
                         if took < self._patience:
                             self._slowness.over(self._clock())
                     except KubeError as error:
-                        left = self._until - self._clock()
+                        refusal, left = error, self._until - self._clock()
                         logger.warning("lease not renewed, %.1f s left: %s%s", left, error, self._advice(error))
                     due = max([began, *attempts.values()]) + self._retry_period
-            logger.warning(
-                "lease not renewed within %g s, so this replica stops leading; check the API server, and whether this"
-                " process gets its CPU time%s",
-                self.hold_seconds,
-                self._advice_on_webhooks(),
-            )
+            text = "lease not renewed within %g s, so this replica stops leading; %s"
+            logger.warning(text, self.hold_seconds, self._cause(refusal))
         finally:
             self._until = NEVER
             await _cancel(attempts)
@@ -367,7 +365,15 @@ class LeaderElector:
                     logger.warning("cannot contend for the lease: %s%s", error, self._advice(error))
             await asyncio.sleep(self._pause())
 
+    def _cause(self, refusal: KubeError | None) -> str:
+        """Return what to check after the lease was not renewed, by what the last renewal failed with."""
+        if isinstance(refusal, Unauthorized) or (refusal is not None and lacks_rights(refusal)):
+            return f"the API server refused{self._advice(refusal)}"
+        return f"check the API server, and whether this process gets its CPU time{self._advice_on_webhooks()}"
+
     def _advice(self, error: KubeError) -> str:
+        if isinstance(error, Unauthorized):
+            return " (it does not accept the credentials of this process: check its token, or the kubeconfig)"
         if not lacks_rights(error):
             text = str(error)
             # The API server, which has the same deadline, may be the first to answer.

@@ -37,6 +37,7 @@ from topo_scheduler.kube.connection.errors import (
     lacks_dry_run,
     lacks_rights,
     pause,
+    remedy,
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.fence import FLIGHT_SECONDS
@@ -317,7 +318,7 @@ class Binder:
             elif dry_run and isinstance(error, ApiError) and lacks_dry_run(error):
                 return BindStatus.UNBOUND, error.message
             if refusal is not None:
-                return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
+                return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, f"{refusal.message}{remedy(refusal)}"
             seconds = pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             until, asked = self._clock() + seconds, isinstance(error, ApiError) and bool(error.retry_after)
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)

@@ -19,7 +19,7 @@ import msgspec
 from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
+from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing, with_remedy
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import or_until_granted, retried
@@ -149,7 +149,7 @@ class ConditionWriter:
             level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
             where = {"namespace": mark.namespace}
             text = "pod %s/%s is not marked as unschedulable: %s"
-            logger.log(level, text, mark.namespace, mark.name, error, extra=where)
+            logger.log(level, text, mark.namespace, mark.name, with_remedy(error), extra=where)
         else:
             if not version:
                 self.forget(mark.uid)

@@ -29,6 +29,7 @@ from topo_scheduler.kube.connection.errors import (
     KubeError,
     NotFound,
     namespace_terminating,
+    with_remedy,
 )
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import UNFENCED
@@ -284,7 +285,9 @@ class EventRecorder:
             about = f"{occurrence.regarding.kind} {occurrence.regarding.namespace}/{occurrence.regarding.name}"
             level = logging.DEBUG if namespace_terminating(error) else logging.WARNING
             where = {"namespace": occurrence.regarding.namespace}
-            logger.log(level, "event %s about %s is lost: %s", occurrence.reason, about, error, extra=where)
+            logger.log(
+                level, "event %s about %s is lost: %s", occurrence.reason, about, with_remedy(error), extra=where
+            )
         else:
             self.posted += 1
             series.occurrence = None

@@ -24,6 +24,7 @@ from topo_scheduler.kube.connection.errors import (
     Withdrawn,
     lacks_dry_run,
     passes,
+    remedy,
 )
 from topo_scheduler.kube.connection.resources import MAX_POD_BYTES, POD_METADATA, PODS
 from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
@@ -122,7 +123,8 @@ class Evictor:
         except KubeError as error:
             if dry_run and lacks_dry_run(error):
                 return EvictionResult(EvictionStatus.EVICTED)
-            return EvictionResult(EvictionStatus.FAILED, error.message if isinstance(error, ApiError) else str(error))
+            message = error.message if isinstance(error, ApiError) else str(error)
+            return EvictionResult(EvictionStatus.FAILED, f"{message}{remedy(error)}")
         return EvictionResult(EvictionStatus.EVICTED)
 
     async def is_there(self, namespace: str, name: str, uid: str) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
+from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing, with_remedy
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.times import time as timestamp
@@ -109,7 +109,9 @@ class GroupConditionWriter:
             self.failed += 1
             level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
             where = {"namespace": mark.namespace}
-            logger.log(level, "PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error, extra=where)
+            logger.log(
+                level, "PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, with_remedy(error), extra=where
+            )
 
     async def _patch(self, mark: GroupMark, slot: WriteSlot) -> bool:
         """Return whether the condition was written; False if the PodGroup is gone or already has it."""

@@ -48,6 +48,7 @@ from topo_scheduler.kube.connection.errors import (
     TooLarge,
     is_missing,
     passes,
+    remedy,
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.odd_json import REFUSED, readable
@@ -248,7 +249,7 @@ class MigrationWriter:
         except Conflict as error:
             return WriteResult(MigrationWrite.STALE, str(error))
         except Forbidden as error:
-            return WriteResult(MigrationWrite.FORBIDDEN, error.message)
+            return WriteResult(MigrationWrite.FORBIDDEN, f"{error.message}{remedy(error)}")
         except KubeError as error:
             missing = is_missing(error, name)  # if a webhook says so, the next leader lists and deletes it
             return WriteResult(MigrationWrite.STALE if missing else MigrationWrite.FAILED, str(error))
@@ -268,7 +269,7 @@ class MigrationWriter:
             of_object = MigrationWrite.GONE if error.details.get("name") else MigrationWrite.STALE
             return WriteResult(MigrationWrite.FAILED if method == "POST" else of_object, str(error))
         except Forbidden as error:
-            return WriteResult(MigrationWrite.FORBIDDEN, error.message)
+            return WriteResult(MigrationWrite.FORBIDDEN, f"{error.message}{remedy(error)}")
         except KubeError as error:
             return WriteResult(MigrationWrite.FAILED, str(error))
 
@@ -336,7 +337,7 @@ def beyond_caps(migration: Migration) -> str:
     """Return which field of a Migration exceeds its cap, and what to do; empty if none does."""
     spec, status = migration.spec, migration.status
     entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
-    for field, count, cap, (described, remedy) in (
+    for field, count, cap, (described, advice) in (
         ("spec.pods", len(spec.pods), MAX_PODS, entries),
         ("spec.avoid", len(spec.avoid), MAX_AVOIDED_NODES, entries),
         ("status.moves", len(status.moves), MAX_PODS, entries),
@@ -355,7 +356,7 @@ def beyond_caps(migration: Migration) -> str:
         ("spec.makesRoomFor", len(spec.makes_room_for), MAX_TEXT_CHARACTERS, characters),
     ):
         if count > cap:
-            return f"{field} has {count:,} {described}, of {cap:,} at most; {remedy}"
+            return f"{field} has {count:,} {described}, of {cap:,} at most; {advice}"
     amounts = [amount for move in status.moves for amount in move.requests.values()]
     if amounts and (min(amounts) < 0 or max(amounts) > MAX_VALUE):
         return (

@@ -13,7 +13,7 @@ import msgspec
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.reasons import ALL_MEMBERS_BOUND
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
-from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, NotFound
+from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, NotFound, with_remedy
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import or_until_granted, retried
@@ -172,6 +172,8 @@ class PodStatusWriter:
             if "nominatedNodeName" in status and isinstance(error, ApiError) and error.status == INVALID:
                 level = logging.DEBUG  # the pod was bound while its nomination was queued
             where = {"namespace": namespace}
-            logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error, extra=where)
+            logger.log(
+                level, "pod %s/%s does not get its %s: %s", namespace, name, what, with_remedy(error), extra=where
+            )
             return False
         return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import Migration
-from topo_scheduler.kube.connection.errors import KubeError, is_missing
+from topo_scheduler.kube.connection.errors import KubeError, is_missing, with_remedy
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 
@@ -77,7 +77,12 @@ class MigrationReader:
                             self.missing(*key, latest[0])
                         continue
                     where = {"namespace": key[0]}
-                    log.warning("Migration %s/%s is not continued, as it can't be read: %s", *key, error, extra=where)
+                    log.warning(
+                        "Migration %s/%s is not continued, as it can't be read: %s",
+                        *key,
+                        with_remedy(error),
+                        extra=where,
+                    )
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
             self._reading.discard(key)

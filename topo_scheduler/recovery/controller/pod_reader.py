@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import KubeError, TooLarge
+from topo_scheduler.kube.connection.errors import KubeError, TooLarge, with_remedy
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
@@ -166,8 +166,8 @@ class PodReader:
                     large.append(pod)
                 where = {"namespace": pod.namespace}
                 text = "pod %s/%s can't be moved, as it can't be read: %s"
-                log.warning(text, pod.namespace, pod.name, error, extra=where)
-                self.reading[pod.uid] = printable(str(error), LONGEST_REASON_CHARACTERS)
+                log.warning(text, pod.namespace, pod.name, with_remedy(error), extra=where)
+                self.reading[pod.uid] = printable(with_remedy(error), LONGEST_REASON_CHARACTERS)
                 self._report(pod, self.reading[pod.uid])
 
     async def _read(self, pod: PodRef) -> None:

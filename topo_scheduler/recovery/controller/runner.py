@@ -17,7 +17,7 @@ from topo_scheduler.api.migrations import DEFINITION, Migration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.kube.connection.errors import KubeError, NotFound, with_remedy
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.waiting import set_or_due
@@ -256,7 +256,7 @@ class RecoveryRunner:
             )
             return False
         except KubeError as error:
-            self._warn_once(f"recovery is off, as Migrations can't be listed: {error}")
+            self._warn_once(f"recovery is off, as Migrations can't be listed: {with_remedy(error)}")
             return False
         self._last_warning = ""
         self._machine = machine
@@ -288,7 +288,9 @@ class RecoveryRunner:
             except NotFound:
                 pause = DEFINITION_CHECK_SECONDS
             except KubeError as error:
-                self._warn_once(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
+                self._warn_once(
+                    f"Migrations can't be listed, so that none reports that recovery is off: {with_remedy(error)}"
+                )
             await self._pause(pause)
         self._reader.clear()
         self._answered.clear()
@@ -396,7 +398,7 @@ class RecoveryRunner:
             self._machine = None
             self._moved_owners.clear()
         except KubeError as error:
-            log.warning("Migrations can't be listed: %s", error)
+            log.warning("Migrations can't be listed: %s", with_remedy(error))
             return
         machine.forget_unknown_nodes(self.clock())
         self.changed()
