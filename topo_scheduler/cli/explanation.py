@@ -171,11 +171,11 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     workload_and_member = engine.workloads.of_pod(uid)
     if workload_and_member is None:
         leaving = engine.arrivals.leaving.text(uid)
-        why_not = leaving or "the pod changed while it was read; run the command again"
+        reason = leaving or "the pod changed while it was read; run the command again"
         return {
             "workload": None,
             "decision": None,
-            "predictedEvents": [why_not],
+            "predictedEvents": [reason],
             "failedCreations": [],
             "pending": None,
             "deviceRequests": [],
