@@ -192,3 +192,19 @@ def test_one_that_is_not_tried_when_its_turn_comes_holds_up_no_other(
     while d.now < 15:
         d.step(max(0.001, (d.engine.next_due() or 0.0) - d.now))
     assert d.preempted()
+
+
+def test_the_pauses_of_others_multiply_that_of_a_namespace_only_as_often_as_it_searched_in_vain() -> None:
+    turns, candidates = search_turns.SearchTurns(), 1000
+    own = candidates * search_turns.PAUSE_SECONDS_PER_CANDIDATE
+    for _ in range(60):
+        for number in range(50):
+            turns.rest_after(f"hostile-{number}", candidates, 0.0)
+    turns.rest_after("team", candidates, 0.0)
+    assert turns.turn("pod", "team", 0.0, 0.0) == own
+    assert turns.turn("hostile", "hostile-0", 0.0, 0.0) == pytest.approx(50 * own)
+    turns.rest_after("team", candidates, own)
+    assert turns.turn("pod", "team", 0.0, own) == pytest.approx(3 * own)
+    late = own + 3 * own + search_turns.REMEMBERED_SECONDS + 1
+    turns.rest_after("team", candidates, late)
+    assert turns.turn("pod", "team", 0.0, late) == pytest.approx(late + own)

@@ -10,8 +10,11 @@ FIRST_RETRY_SECONDS: Final = 1.0
 PAUSE_SECONDS_PER_CANDIDATE: Final = 2e-4
 """Seconds from a search in vain to the next search of the same namespace, per candidate of that search.
 
-With several such namespaces the pause is multiplied by their number: together they search as often as one alone.
+With several such namespaces the pause is multiplied by their number: together they search as often as one alone. But it
+is multiplied at most by how often the namespace has searched in vain lately: others must not delay its first searches.
 """
+REMEMBERED_SECONDS: Final = 60.0
+"""Seconds after its pause for which a search in vain of a namespace counts."""
 
 
 @dataclass(slots=True)
@@ -32,6 +35,8 @@ class SearchTurns:
         """When the caller last asked whether anything changed: workloads are not tried again before."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and the earliest time of their next search."""
+        self._vain: dict[str, int] = {}
+        """How often these have searched in vain lately."""
         self._lines: dict[str, dict[str, _DueSearch]] = {}
         """Workloads of each namespace that are due for a search, in order."""
         self._line_of: dict[str, str] = {}
@@ -119,10 +124,12 @@ class SearchTurns:
 
     def rest_after(self, namespace: str, candidate_count: int, now: float) -> None:
         """Delay the next search of a namespace whose search was in vain."""
-        self._not_before = {
-            delayed: at for delayed, at in self._not_before.items() if at > now and delayed != namespace
-        }
-        self._not_before[namespace] = now + PAUSE_SECONDS_PER_CANDIDATE * candidate_count * (len(self._not_before) + 1)
+        recent = now - REMEMBERED_SECONDS
+        self._not_before = {delayed: at for delayed, at in self._not_before.items() if at > recent}
+        self._vain = {delayed: self._vain[delayed] for delayed in self._not_before}
+        pausing = sum(at > now and delayed != namespace for delayed, at in self._not_before.items())
+        times = self._vain[namespace] = self._vain.get(namespace, 0) + 1
+        self._not_before[namespace] = now + PAUSE_SECONDS_PER_CANDIDATE * candidate_count * min(pausing + 1, times)
         self._call_first(namespace)
 
     def _call_first(self, namespace: str) -> None:
