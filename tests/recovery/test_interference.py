@@ -8,6 +8,7 @@ import pytest
 from tests.recovery.world import World, copy_of
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, Move, Phase
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.core.migrations import MAX_REPLACED_EDITS
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 WIDE = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
@@ -260,3 +261,48 @@ def test_one_that_is_deleted_but_kept_by_a_finalizer_evicts_no_more() -> None:
     world.blocked.clear()
     world.run(60)
     assert not world.evictions and not world.d.engine.preempting.replacements
+
+
+@pytest.mark.parametrize(
+    ("change", "ended"),
+    [
+        (lambda migration: setattr(migration.spec, "cause", f"{migration.spec.cause}, seen"), ["Done"]),
+        (lambda migration: migration.spec.avoid.append("s1-l1-4"), [*["Cancelled"] * MAX_REPLACED_EDITS, "Done"]),
+    ],
+    ids=["a text", "nodes to avoid"],
+)
+def test_a_controller_that_edits_each_new_one_keeps_no_gang_on_a_dead_node(
+    change: Callable[[Migration], None], ended: list[str]
+) -> None:
+    world = World(FORCED, WIDE)
+    create = world._create
+
+    def create_and_edit(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        created = create(namespace, name, spec)
+        if created is not None:
+            world.recovery.migration_seen(copy_of(created), world.now)
+            world.edit(created.key, change)
+        return created
+
+    world._create = create_and_edit  # type: ignore[method-assign]
+    node = failing(world)
+    world.run(20 * AGAIN_SECONDS)
+    assert node not in world.nodes_of("g").values()
+    assert [str(phase and phase.value) for phase in world.phases()] == ended
+
+
+def test_a_user_who_edits_a_migration_of_their_own_keeps_it() -> None:
+    world = World(FORCED, {"s1/l1": 3, "s2/l1": 4})
+    world.gang("g", 2)
+    world.run()
+    node = world.nodes_of("g-")["g-0"]
+    world.request("mine", "g-0", avoid=["s1", "s2"])
+    world.run(1)
+    world.fail(node)
+    world.run(1)
+    world.edit("default/mine", lambda migration: setattr(migration.spec, "avoid", [node]))
+    world.run(1)
+    world.heal(node)
+    world.run(60)
+    assert world.migrations["default/mine"].phase is Phase.DONE
+    assert node not in world.nodes_of("g-").values()

@@ -655,3 +655,19 @@ def test_a_pod_of_its_own_that_ends_slowly_keeps_no_other_nodes_idle(terminating
 
 def test_a_pod_of_its_own_that_is_evicted_and_ends_soon_keeps_the_other_nodes_for_its_gang() -> None:
     assert idle_nodes_beside(make_pod("quick", gpus=1), terminating=False) == []
+
+
+def test_room_that_pods_of_others_leave_soon_is_kept_with_the_idle_nodes_that_a_gang_needs_too() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    ending = make_pod("ending", gpus=8, namespace="other", priority=-10, node="s1-l1-1", phase="Running")
+    ending.metadata.deletion_timestamp = timestamp(30)
+    d.apply(ending)
+    d.apply(*(members := with_priority(gang(2, gpus=8), 10)))
+    d.step(1)
+    low = make_pod("low", gpus=8, namespace="third")
+    d.apply(low)
+    d.settle(1)
+    assert not d.where(low)
+    d.delete(ending)
+    d.settle(1)
+    assert len(d.where(*members)) == 2 and not d.preempted()

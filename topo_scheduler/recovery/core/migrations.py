@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from math import inf
 from typing import Final
 
+import msgspec
+
 from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
 from topo_scheduler.api.process import SCHEDULER_NAME
@@ -55,6 +57,8 @@ LONGEST_WRITE_PAUSE_SECONDS: Final = 60.0
 """Longest pause, in seconds, before a status that was not written is written again."""
 ALTERED: Final = "an admission webhook changes its status"
 GIVEN_UP: Final = "given to another scheduler"
+MAX_REPLACED_EDITS: Final = 3
+"""How often a Migration is replaced because a client edited it, for a node and namespace."""
 MAX_NOTED_DELETIONS: Final = 64
 """Deletions under one name that are noted while the creation of a Migration is not answered."""
 BELIEVED_REFUSALS: Final = 4
@@ -174,7 +178,7 @@ class Migrations:
         tracked.update(migration)
         if tracked.edited and not was_edited:
             # Its new content may not name the failed nodes any more.
-            tracked.replaced = self._left_behind(former, "edited")
+            tracked.replaced = self._left_behind(former, "edited") and self._is_to_replace(former, migration)
         tracked.record_phases(now)
         self.context.track(tracked)
         self._schedule(tracked)
@@ -228,6 +232,16 @@ class Migrations:
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
         return bool(nodes)
 
+    def _is_to_replace(self, former: Migration, edited: Migration) -> bool:
+        """Return whether an edit of a Migration of recovery for failed nodes may keep it from moving their pods.
+
+        A controller may edit each new one. So only the first few are replaced.
+        """
+        texts = {"cause": "", "since": ""}
+        before, after = (msgspec.structs.replace(migration.spec, **texts) for migration in (former, edited))
+        heals = former.cause.of_node and not former.spec.makes_room_for
+        return heals and before != after and self.interference.times(former) <= MAX_REPLACED_EDITS
+
     def creating(self, key: str) -> None:
         """Record that the creation of a Migration is requested."""
         self._creating.setdefault(key, {})
@@ -243,7 +257,8 @@ class Migrations:
             return
         tracked = self.context.tracked.get(key)
         if tracked is not None and tracked.is_edit_of(migration):
-            tracked.edited, tracked.replaced = True, self._left_behind(migration, "edited")
+            left = self._left_behind(migration, "edited")
+            tracked.edited, tracked.replaced = True, left and self._is_to_replace(migration, tracked.migration)
         elif (was_tracked := deleted.get(migration.metadata.uid)) is None:
             self.seen(migration, now)
         elif not was_tracked:

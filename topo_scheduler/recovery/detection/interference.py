@@ -46,6 +46,11 @@ class Interference:
             lost.waits = True
         return nodes
 
+    def times(self, migration: Migration) -> int:
+        """Return how often clients interfered with Migrations of this namespace for one of its nodes, at most."""
+        lost = (self._lost.get((migration.metadata.namespace, node)) for node in self._nodes_of(migration))
+        return max((node.times for node in lost if node is not None), default=0)
+
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures whose pods need a Migration again."""
         self._lost = {key: lost for key, lost in self._lost.items() if self._needed(key[1])}

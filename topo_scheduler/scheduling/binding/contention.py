@@ -71,7 +71,8 @@ class _Unproven:
     """Requests of pods of other schedulers in one namespace that no bind has confirmed yet.
 
     ``ask`` is the request of the pods that were pending or newly bound after ``since`` (seconds). ``placed`` is the
-    request of the pods that were seen to become bound in that time. Both hold the largest amount of each resource.
+    request of the pods that were seen to become bound in that time. Both hold the largest amount of each resource. Time
+    in which no other scheduler is active does not count: it is added to ``since``.
     """
 
     since: float
@@ -114,6 +115,8 @@ class SchedulerContention:
         self._last_amounts: Amounts = ((PODS, 1),)
         """Request of the pod of other schedulers that was last seen pending or newly bound."""
         self._active = False
+        self._idle_since = 0.0
+        """When others were last active, in seconds, if they are not."""
         self._answered: dict[str, float] = {}
         self._stalled = False
         self._careful = False
@@ -243,6 +246,11 @@ class SchedulerContention:
         if active == self._active:
             return
         self._active = active
+        if active:
+            for unproven in self._unproven.values():
+                unproven.since += now - max(self._idle_since, unproven.since)  # idle time is no waiting
+        else:
+            self._idle_since = now
         for name, node in self._nodes.items():
             if active:
                 self._keep(name, node, now)

@@ -423,15 +423,19 @@ class PreemptionClaims:
         return out, displaced
 
     def _holds_idle_nodes(self, workload: Workload, plan: PreemptionPlan, now: float) -> bool:
-        """Return whether a plan may hold nodes on which none of its victims is.
+        """Return whether a plan may hold nodes on which none of the pods is that it waits for.
 
-        Users can have pods of their own end as slowly as they like. So these hold none, unless they are evicted and end
-        soon. That evictions were in vain counts.
+        Users can have pods of their own end as slowly as they like, again and again. So these hold none, unless they
+        are evicted and end soon. That evictions were in vain counts. Nor do pods of others that end slowly by
+        themselves.
         """
+        evicted = (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
+        if any(pod.occupant.namespace != workload.namespace for pod in evicted):
+            return True
+        ends = (pod for pod in plan.awaited if pod.occupant.namespace != workload.namespace)
         wall = now + self._world.epoch
-        others = any(victim.occupant.namespace != workload.namespace for victim in plan.victims)
-        slowest = max((victim.occupant.seconds_to_end(wall) for victim in plan.victims), default=inf)
-        return others or slowest <= LONGEST_IDLE_SECONDS
+        slowest = max((pod.occupant.seconds_to_end(wall) for pod in (*evicted, *ends)), default=inf)
+        return slowest <= LONGEST_IDLE_SECONDS
 
     def take_outranked(self) -> list[str]:
         """Return the victims that are not bound yet, since the last call: they give up their room instead."""
