@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from topo_scheduler.api.devices import DELETE_PROTECTION, AllocatedDevice, Allocation, DeviceAllocation
+from topo_scheduler.api.devices import DELETE_PROTECTION
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import Fence
@@ -20,27 +20,7 @@ from topo_scheduler.state.devices.claim_writes import AllocateClaim, ProtectClai
 from .stub import fault
 from .virtual import virtual_time
 from .world import Json, World, world
-
-CLAIMS = "resourceclaims.resource.k8s.io"
-KEY = ("default", "c")
-CHOSEN = Allocation(DeviceAllocation([AllocatedDevice("gpus", "gpu.example.com", "n1", "gpu-3")]))
-
-
-def made(w: World, spec: Json | None = None, **changed: Any) -> AllocateClaim:
-    """A claim, and the write that allocates it."""
-    new = {"metadata": {"name": "c", "finalizers": ["a/b"]}, "spec": spec or {}}
-    claim = w.server.store.create(CLAIMS, new, "default")
-    meta = claim["metadata"]
-    write: dict[str, Any] = {
-        "key": KEY,
-        "uid": meta["uid"],
-        "version": meta["resourceVersion"],
-        "finalizers": ("a/b",),
-        "allocation": CHOSEN,
-        "reserved_for": (),
-        "pod": consumer("p", "uid-p"),
-    }
-    return AllocateClaim(**{**write, **changed})
+from .writable_objects import CLAIMS, KEY, made_claim
 
 
 def now(w: World) -> Json:
@@ -60,7 +40,7 @@ def set_status(w: World, **status: Any) -> None:
 @virtual_time
 async def test_a_claim_is_protected_then_allocated_and_reserved() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         done = await ClaimWriter(w.client).write([write])
         assert done.problem == ""
         assert now(w)["metadata"]["finalizers"] == ["a/b", DELETE_PROTECTION]
@@ -74,7 +54,7 @@ async def test_a_claim_is_protected_then_allocated_and_reserved() -> None:
 async def test_a_claim_of_which_a_webhook_removes_the_finalizer_is_not_allocated() -> None:
     """Kubernetes would never deallocate it."""
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.server.faults.add(Stray(json.dumps(now(w)).encode()), verb="patch", resource="resourceclaims")
         done = await ClaimWriter(w.client).write([write])
         assert "can't be written: an admission webhook changed what was to be written" in done.problem
@@ -85,7 +65,7 @@ async def test_a_claim_of_which_a_webhook_removes_the_finalizer_is_not_allocated
 async def test_a_claim_without_requests_is_allocated() -> None:
     """The API server writes null for an empty list of them."""
     async with world() as w:
-        done = await ClaimWriter(w.client).write([made(w, {"devices": {"requests": None}})])
+        done = await ClaimWriter(w.client).write([made_claim(w, {"devices": {"requests": None}})])
         assert done.problem == ""
         ((_, claim),) = done.done
         assert claim.spec.devices.requests == []
@@ -94,7 +74,7 @@ async def test_a_claim_without_requests_is_allocated() -> None:
 @virtual_time
 async def test_an_allocated_claim_is_reserved_for_one_more_pod() -> None:
     async with world() as w:
-        await ClaimWriter(w.client).write([made(w)])
+        await ClaimWriter(w.client).write([made_claim(w)])
         uid = now(w)["metadata"]["uid"]
         second = AllocateClaim(KEY, uid, "1", (), None, (), consumer("q", "uid-q"))
         assert (await ClaimWriter(w.client).write([second])).problem == ""
@@ -104,7 +84,7 @@ async def test_an_allocated_claim_is_reserved_for_one_more_pod() -> None:
 @virtual_time
 async def test_a_claim_that_changed_but_is_free_is_allocated_as_it_is_now() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.annotate("c", "a", "b", kind=CLAIMS)
         assert (await ClaimWriter(w.client).write([write])).problem == ""
         assert devices(now(w)) == ["gpu-3"]
@@ -115,7 +95,7 @@ async def test_a_claim_that_changed_but_is_free_is_allocated_as_it_is_now() -> N
 @virtual_time
 async def test_conflicts_without_a_cause_are_overcome(times: int) -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.server.faults.add(Refuse(409), verb="patch", resource="resourceclaims/status", times=times)
         assert (await ClaimWriter(w.client).write([write])).problem == ""
         assert devices(now(w)) == ["gpu-3"]
@@ -124,7 +104,7 @@ async def test_conflicts_without_a_cause_are_overcome(times: int) -> None:
 @virtual_time
 async def test_conflicts_without_end_are_a_problem() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.server.faults.add(Refuse(409), verb="patch", resource="resourceclaims/status", times=9)
         assert 'resourceclaim "c" changed meanwhile' in (await ClaimWriter(w.client).write([write])).problem
 
@@ -132,7 +112,7 @@ async def test_conflicts_without_end_are_a_problem() -> None:
 @virtual_time
 async def test_what_another_scheduler_allocated_is_left_alone() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         result = {"request": "gpus", "driver": "gpu.example.com", "pool": "n9", "device": "gpu-9"}
         set_status(w, allocation={"devices": {"results": [result]}})
         done = await ClaimWriter(w.client).write([write])
@@ -144,7 +124,7 @@ async def test_what_another_scheduler_allocated_is_left_alone() -> None:
 @virtual_time
 async def test_a_claim_made_again_under_the_same_name_is_not_the_one_that_was_meant() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         store = w.server.store
         store.remove(store.kind(CLAIMS), store.get(CLAIMS, "c", "default"))
         assert 'resourceclaim "c" can\'t be written' in (await ClaimWriter(w.client).write([write])).problem
@@ -156,7 +136,7 @@ async def test_a_claim_made_again_under_the_same_name_is_not_the_one_that_was_me
 @virtual_time
 async def test_a_claim_that_is_protected_ahead_is_allocated_by_one_write() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         ahead = ProtectClaim(KEY, write.uid, write.version, write.finalizers)
         ((_, claim),) = (await ClaimWriter(w.client).write([ahead])).done
         assert now(w)["metadata"]["finalizers"] == ["a/b", DELETE_PROTECTION]
@@ -171,7 +151,7 @@ async def test_a_claim_that_is_protected_ahead_is_allocated_by_one_write() -> No
 @virtual_time
 async def test_a_claim_that_changed_is_not_protected_ahead() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.annotate("c", "a", "b", kind=CLAIMS)
         ahead = ProtectClaim(KEY, write.uid, write.version, write.finalizers)
         ((_, claim),) = (await ClaimWriter(w.client).write([ahead])).done
@@ -182,7 +162,7 @@ async def test_a_claim_that_changed_is_not_protected_ahead() -> None:
 @virtual_time
 async def test_a_write_of_which_the_answer_was_lost_counts(resource: str) -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.server.faults.add(Disconnect(applied=True), verb="patch", resource=resource, times=1)
         done = await ClaimWriter(w.client).write([write])
         assert done.problem == ""
@@ -193,7 +173,7 @@ async def test_a_write_of_which_the_answer_was_lost_counts(resource: str) -> Non
 @virtual_time
 async def test_a_release_leaves_neither_devices_nor_protection() -> None:
     async with world() as w:
-        ((_, claim),) = (await ClaimWriter(w.client).write([made(w)])).done
+        ((_, claim),) = (await ClaimWriter(w.client).write([made_claim(w)])).done
         meta = claim.metadata
         release = ReleaseClaim(KEY, meta.uid, meta.resource_version, tuple(meta.finalizers))
         for resource in ("resourceclaims", "resourceclaims/status"):
@@ -208,7 +188,7 @@ async def test_a_release_leaves_neither_devices_nor_protection() -> None:
 @virtual_time
 async def test_who_leads_no_more_writes_nothing() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         done = await ClaimWriter(w.client.fenced(Fence(lambda: 0.0))).write([write])
         assert "the lease has ended" in done.problem
         assert done.fenced
@@ -223,7 +203,7 @@ async def test_a_missing_right_to_allocate_is_named_though_the_server_calls_it_a
     )
     async with world() as w:
         w.server.faults.add(Refuse(422, message=said), verb="patch", resource="resourceclaims/status")
-        problem = (await ClaimWriter(w.client).write([made(w)])).problem
+        problem = (await ClaimWriter(w.client).write([made_claim(w)])).problem
         assert said in problem
         assert "(grant update and patch on resourceclaims, resourceclaims/status and resourceclaims/binding" in problem
 
@@ -234,7 +214,7 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         with monkeypatch.context() as patched:
             patched.setattr(ClaimWriter, "_write", fault)
             done = await ClaimWriter(w.client).write([write])
@@ -246,7 +226,7 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
 async def reserve(w: World, seconds: float, count: int, reserved: int = 0) -> tuple[list[str], float]:
     """Reserve a claim for several pods, each write taking so long; return the problems, and how long it took."""
     writer = ClaimWriter(w.client)
-    await writer.write([made(w)])
+    await writer.write([made_claim(w)])
     uid = now(w)["metadata"]["uid"]
     known = tuple(consumer(f"r-{number}", f"uid-r-{number}") for number in range(reserved))
     w.server.faults.add(Delay(seconds), verb="patch", resource="resourceclaims/status", times=None)
@@ -290,7 +270,7 @@ async def test_reservations_do_not_wait_for_a_server_that_does_not_answer() -> N
 @virtual_time
 async def test_claims_that_are_read_after_a_conflict_take_slots_like_writes() -> None:
     async with world() as w:
-        write, writer = made(w), ClaimWriter(w.client)
+        write, writer = made_claim(w), ClaimWriter(w.client)
         w.annotate("c", "a", "b", kind=CLAIMS)  # all writes get a conflict
         in_progress, peak = [0], [0]
 
@@ -312,7 +292,7 @@ async def test_claims_that_are_read_after_a_conflict_take_slots_like_writes() ->
 @virtual_time
 async def test_a_claim_that_can_not_be_read_after_a_conflict_is_read_again() -> None:
     async with world() as w:
-        write = made(w)
+        write = made_claim(w)
         w.annotate("c", "a", "b", kind=CLAIMS)
         w.server.faults.add(Refuse(503), verb="get", resource="resourceclaims", times=2)
         assert (await ClaimWriter(w.client).write([write])).problem == ""

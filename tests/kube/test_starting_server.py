@@ -17,9 +17,9 @@ from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.runtime.owner_confirmation import Existence
 from topo_scheduler.simulation.apiserver import Refuse
 
-from . import test_claim_writer, test_volumes
 from .virtual import now, virtual_time
 from .world import World, world
+from .writable_objects import made_claim, made_volume
 
 STARTING_SECONDS = 2.0
 REFUSAL = 'pods "pod" is forbidden: User "topo" cannot create resource "pods/binding" in API group ""'
@@ -45,11 +45,11 @@ async def dry_run_of_eviction(w: World) -> bool:
 
 
 async def reserve_volume(w: World) -> bool:
-    return not (await VolumeWriter(w.client).write(test_volumes.made(w))).problem
+    return not (await VolumeWriter(w.client).write(made_volume(w))).problem
 
 
 async def allocate_claim(w: World) -> bool:
-    return not (await ClaimWriter(w.client).write([test_claim_writer.made(w)])).problem
+    return not (await ClaimWriter(w.client).write([made_claim(w)])).problem
 
 
 async def nominate(w: World) -> bool:

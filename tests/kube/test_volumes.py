@@ -7,32 +7,13 @@ import pytest
 from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse, Stray
-from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode
 
 from .stub import fault
 from .virtual import virtual_time
 from .world import Json, World, world
+from .writable_objects import made_volume
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-
-
-def made(w: World) -> tuple[ReserveVolume, SelectNode]:
-    """A volume and a claim, and both ways to bring them together."""
-    store = w.server.store
-    volume = store.create("persistentvolumes", {"metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "1Gi"}}})
-    claim = store.create("persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {}}, "default")
-    key = ("default", "data")
-    volume_meta, claim_meta = volume["metadata"], claim["metadata"]
-    reserve = ReserveVolume(
-        "pv",
-        volume_meta["uid"],
-        volume_meta["resourceVersion"],
-        key,
-        claim_meta["uid"],
-        claim_meta["resourceVersion"],
-        True,
-    )
-    return reserve, SelectNode(key, claim_meta["uid"], claim_meta["resourceVersion"], "n1")
 
 
 def reference(w: World) -> Json:
@@ -42,7 +23,7 @@ def reference(w: World) -> Json:
 @virtual_time
 async def test_a_volume_is_reserved_for_a_claim() -> None:
     async with world() as w:
-        reserve, _ = made(w)
+        reserve, _ = made_volume(w)
         done = await VolumeWriter(w.client).write([reserve])
         assert done.problem == ""
         assert done.done == [(reserve, w.versions("persistentvolumes")["pv"])]
@@ -54,7 +35,7 @@ async def test_a_volume_is_reserved_for_a_claim() -> None:
 @virtual_time
 async def test_a_node_is_selected_for_a_claim() -> None:
     async with world() as w:
-        _, select = made(w)
+        _, select = made_volume(w)
         done = await VolumeWriter(w.client).write([select])
         assert done.done == [(select, w.versions("persistentvolumeclaims")["data"])]
         claim = w.server.store.get("persistentvolumeclaims", "data", "default")
@@ -64,7 +45,7 @@ async def test_a_node_is_selected_for_a_claim() -> None:
 @virtual_time
 async def test_what_changed_meanwhile_is_not_written_to() -> None:
     async with world() as w:
-        reserve, select = made(w)
+        reserve, select = made_volume(w)
         w.annotate("pv", "a", "b", kind="persistentvolumes", namespace="")
         w.annotate("data", "a", "b", kind="persistentvolumeclaims")
         done = await VolumeWriter(w.client).write([reserve, select])
@@ -77,7 +58,7 @@ async def test_what_changed_meanwhile_is_not_written_to() -> None:
 @virtual_time
 async def test_a_volume_made_again_under_the_same_name_is_not_the_one_that_was_meant() -> None:
     async with world() as w:
-        reserve, _ = made(w)
+        reserve, _ = made_volume(w)
         store = w.server.store
         store.remove(store.kind("persistentvolumes"), store.get("persistentvolumes", "pv"))
         done = await VolumeWriter(w.client).write([reserve])
@@ -90,7 +71,7 @@ async def test_a_volume_made_again_under_the_same_name_is_not_the_one_that_was_m
 @virtual_time
 async def test_a_write_of_which_the_answer_was_lost_counts() -> None:
     async with world() as w:
-        reserve, select = made(w)
+        reserve, select = made_volume(w)
         for resource in ("persistentvolumes", "persistentvolumeclaims"):
             w.server.faults.add(Disconnect(applied=True), verb="patch", resource=resource, times=1)
         done = await VolumeWriter(w.client).write([reserve, select])
@@ -105,7 +86,7 @@ async def test_a_write_of_which_the_answer_was_lost_counts() -> None:
 async def test_a_write_that_a_webhook_changed_does_not_count() -> None:
     """It was taken, and would have been waited for: no event comes for an object that stayed as it was."""
     async with world() as w:
-        reserve, select = made(w)
+        reserve, select = made_volume(w)
         for write, name, namespace in ((reserve, "pv", ""), (select, "data", "default")):
             plural = "persistentvolumes" if name == "pv" else "persistentvolumeclaims"
             unchanged = json.dumps(w.server.store.get(plural, name, namespace).obj).encode()
@@ -118,7 +99,7 @@ async def test_a_write_that_a_webhook_changed_does_not_count() -> None:
 @virtual_time
 async def test_a_busy_server_is_tried_again() -> None:
     async with world() as w:
-        reserve, _ = made(w)
+        reserve, _ = made_volume(w)
         w.server.faults.add(Refuse(503), verb="patch", times=3)
         assert (await VolumeWriter(w.client).write([reserve])).problem == ""
 
@@ -126,7 +107,7 @@ async def test_a_busy_server_is_tried_again() -> None:
 @virtual_time
 async def test_who_leads_no_more_writes_nothing() -> None:
     async with world() as w:
-        reserve, _ = made(w)
+        reserve, _ = made_volume(w)
         done = await VolumeWriter(w.client.fenced(Fence(lambda: 0.0))).write([reserve])
         assert "the lease has ended" in done.problem
         assert reference(w) == {} and w.asked("patch", "persistentvolumes") == 0
@@ -138,7 +119,7 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world() as w:
-        reserve, _ = made(w)
+        reserve, _ = made_volume(w)
         with monkeypatch.context() as patched:
             patched.setattr(VolumeWriter, "_patch", fault)
             done = await VolumeWriter(w.client).write([reserve])

@@ -58,7 +58,7 @@ class _UnconfirmedError(Exception):
 
 
 @dataclass(slots=True)
-class _Attempts:
+class _EvictionAttempts:
     """Attempts at an eviction or its dry run: since when, in seconds, they reach the API server; infinity if not.
 
     One that RBAC refuses does not either: the server may have started a moment ago.
@@ -88,7 +88,7 @@ class _Confirmation:
 
     refusal: str
     at: float
-    attempts: _Attempts = field(default_factory=_Attempts)
+    attempts: _EvictionAttempts = field(default_factory=_EvictionAttempts)
     sent_at: float = inf
     """When the first attempt was sent: it may have evicted the pod, so the next ones must settle that."""
 
@@ -260,7 +260,7 @@ class Evictions:
 
         Doubted victims come first. If one of them stays, none of the others is evicted.
         """
-        pod, attempts = preempt.pod, _Attempts()
+        pod, attempts = preempt.pod, _EvictionAttempts()
         if self._rehearsals.get(preempt.preemptor.uid) is rehearsal:
             del self._rehearsals[preempt.preemptor.uid]  # what the workload requests later has dry runs of its own
 
