@@ -203,7 +203,18 @@ class Client:
             "metadata": {"name": pod, **(metadata or {})},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        return await self.post("pods", pod, "binding", body, **query)
+        reply = await self.post("pods", pod, "binding", body, **query)
+        if reply.code == 201 and not query:
+            await self._until_cached(pod)
+        return reply
+
+    async def _until_cached(self, pod: str) -> None:
+        """Wait until the server's cache has a pod's node: deletions that begin from an older state have no grace."""
+        for _ in range(500):
+            cached = await self.get("pods", pod, resourceVersion="0")
+            if cached.code == 404 or cached.ok().body["spec"].get("nodeName"):
+                return
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
