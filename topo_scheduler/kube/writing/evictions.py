@@ -79,11 +79,10 @@ class Evictor:
         """Evict the pod with this uid, with ``grace`` seconds instead of its own grace period if given.
 
         Retries for half a minute if the server is busy or unreachable, and for `RIGHTS_SECONDS` if RBAC refuses. A
-        disruption budget causes no retry, since
-        the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
-        leave. It returns why the pod must stay after all, or an empty string. Each attempt holds a ``slot``; what that
-        raises passes through, except errors of requests. With ``dry_run`` nothing is written: ``EVICTED`` then means
-        that the pod would be evicted, or that a webhook does not support dry runs.
+        disruption budget causes no retry, since the caller may prefer another pod. The evictor calls ``recheck`` right
+        before the bytes of each attempt leave. It returns why the pod must stay after all, or an empty string. Each
+        attempt holds a ``slot``; what that raises passes through, except errors of requests. With ``dry_run`` nothing
+        is written: ``EVICTED`` then means that the pod would be evicted, or that a webhook does not support dry runs.
         """
         path = PODS.path(namespace, name, "eviction")
         query = {"dryRun": "All"} if dry_run else None

@@ -177,8 +177,7 @@ class Migrations:
         was_edited, former = tracked.edited, tracked.migration
         tracked.update(migration)
         if tracked.edited and not was_edited:
-            # Its new content may not name the failed nodes any more.
-            tracked.replaced = self._left_behind(former, "edited") and self._is_to_replace(former, migration)
+            self._note_edit(tracked, former)
         tracked.record_phases(now)
         self.context.track(tracked)
         self._schedule(tracked)
@@ -232,6 +231,10 @@ class Migrations:
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
         return bool(nodes)
 
+    def _note_edit(self, tracked: Tracked, former: Migration) -> None:
+        """Record that a client edited a Migration, which may not name the nodes any more that it named before."""
+        tracked.replaced = self._left_behind(former, "edited") and self._is_to_replace(former, tracked.migration)
+
     def _is_to_replace(self, former: Migration, edited: Migration) -> bool:
         """Return whether an edit of a Migration of recovery for failed nodes may keep it from moving their pods.
 
@@ -257,8 +260,8 @@ class Migrations:
             return
         tracked = self.context.tracked.get(key)
         if tracked is not None and tracked.is_edit_of(migration):
-            left = self._left_behind(migration, "edited")
-            tracked.edited, tracked.replaced = True, left and self._is_to_replace(migration, tracked.migration)
+            tracked.edited = True
+            self._note_edit(tracked, migration)
         elif (was_tracked := deleted.get(migration.metadata.uid)) is None:
             self.seen(migration, now)
         elif not was_tracked:

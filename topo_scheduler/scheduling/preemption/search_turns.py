@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from topo_scheduler.scheduling.preemption.namespace_pauses import Pause
+
 FIRST_RETRY_SECONDS: Final = 1.0
 """Seconds after which workloads that found no victims search again if something changed, doubled each time."""
 PAUSE_SECONDS_PER_CANDIDATE: Final = 2e-4
@@ -33,10 +35,8 @@ class SearchTurns:
         """Workloads that are to be tried again, and when."""
         self.asked = -inf
         """When the caller last asked whether anything changed: workloads are not tried again before."""
-        self._not_before: dict[str, float] = {}
-        """Namespaces whose last search was in vain, and the earliest time of their next search."""
-        self._vain: dict[str, int] = {}
-        """How often these have searched in vain lately."""
+        self._pauses: dict[str, Pause] = {}
+        """Namespaces that searched in vain lately, how often, and until when they search no more."""
         self._lines: dict[str, dict[str, _DueSearch]] = {}
         """Workloads of each namespace that are due for a search, in order."""
         self._line_of: dict[str, str] = {}
@@ -70,7 +70,7 @@ class SearchTurns:
             own_due: when the workload by itself may search.
             now: the current time.
         """
-        at = max(own_due, self._not_before.get(namespace, 0.0))
+        at = max(own_due, self._until(namespace))
         if own_due > now:
             self.leave(id_)  # no other workload waits for one that may not search yet
         elif at <= now:
@@ -125,16 +125,20 @@ class SearchTurns:
     def rest_after(self, namespace: str, candidate_count: int, now: float) -> None:
         """Delay the next search of a namespace whose search was in vain."""
         recent = now - REMEMBERED_SECONDS
-        self._not_before = {delayed: at for delayed, at in self._not_before.items() if at > recent}
-        self._vain = {delayed: self._vain[delayed] for delayed in self._not_before}
-        pausing = sum(at > now and delayed != namespace for delayed, at in self._not_before.items())
-        times = self._vain[namespace] = self._vain.get(namespace, 0) + 1
-        self._not_before[namespace] = now + PAUSE_SECONDS_PER_CANDIDATE * candidate_count * min(pausing + 1, times)
+        self._pauses = {delayed: pause for delayed, pause in self._pauses.items() if pause.until > recent}
+        own = self._pauses.setdefault(namespace, Pause())
+        own.times += 1
+        pausing = sum(pause.until > now for pause in self._pauses.values() if pause is not own)
+        own.until = now + PAUSE_SECONDS_PER_CANDIDATE * candidate_count * min(pausing + 1, own.times)
         self._call_first(namespace)
+
+    def _until(self, namespace: str) -> float:
+        pause = self._pauses.get(namespace)
+        return pause.until if pause is not None else 0.0
 
     def _call_first(self, namespace: str) -> None:
         """Let the first workload that is due for a search come as soon as its namespace may search."""
         for first, turn in self._lines.get(namespace, {}).items():
-            turn.at = max(self._not_before.get(namespace, 0.0), self.asked)
+            turn.at = max(self._until(namespace), self.asked)
             self.again[first] = turn.at
             return
