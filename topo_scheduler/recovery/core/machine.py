@@ -21,6 +21,7 @@ from topo_scheduler.recovery.model.barrier import Guarded, failure_of
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
     DeleteMigration,
+    FindNode,
     MigrationRequest,
     RecoveryInstruction,
     Warn,
@@ -146,7 +147,7 @@ class Recovery:
     def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
         self._stepped = now
-        self._out += self.absent_nodes.step(now)
+        self._out += map(FindNode, self.absent_nodes.step(now))
         if self.absent_nodes.held != self._absence:
             self._absence = self.absent_nodes.held
             self._out += [Warn(self._absence)] if self._absence else []

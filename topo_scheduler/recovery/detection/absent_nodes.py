@@ -12,7 +12,6 @@ from typing import Final
 
 from topo_scheduler.api.names import DNS_SUBDOMAIN
 from topo_scheduler.recovery.detection.failure_detection import DELETED_NODE_SECONDS, Detection
-from topo_scheduler.recovery.model.instructions import FindNode
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
@@ -61,8 +60,8 @@ class AbsentNodes:
     """Why nodes that do not exist are not reported yet, with the numbers of when that began; empty without a reason."""
     _nodes: dict[str, _AbsentNode] = field(default_factory=dict)
 
-    def step(self, now: float) -> list[FindNode]:
-        """Report nodes that do not exist to the detection; return the nodes to ask for."""
+    def step(self, now: float) -> list[str]:
+        """Report nodes that do not exist to the detection; return the names of those to ask the API server for."""
         names = self.view.absent_nodes
         if not names and not self._nodes:
             return []
@@ -74,16 +73,16 @@ class AbsentNodes:
         for name, node in self._nodes.items():
             node.handled |= self.detection.saw_deletion(name)
         self._report(now)
-        out: list[FindNode] = []
+        out: list[str] = []
         room = self._room()
         for name, node in self._nodes.items():
             if len(out) < room and self._to_find(node) and node.until <= now:
                 node.in_flight = True
-                out.append(FindNode(name))
+                out.append(name)
         return out
 
     def answered(self, name: str, exists: bool | None, now: float) -> None:
-        """Handle the result of a `FindNode`; None if there was no answer."""
+        """Handle what the API server said of a node; None if there was no answer."""
         node = self._nodes.get(name)
         if node is None:
             return
