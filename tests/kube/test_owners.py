@@ -9,9 +9,9 @@ import pytest
 from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.connection.resources import CRONJOBS, JOBS
+from topo_scheduler.kube.connection.retrying import RIGHTS_SECONDS
 from topo_scheduler.kube.reading.discovery import Discovery
 from topo_scheduler.kube.reading.owner_chains import Chain, Missing, Unconfirmed
-from topo_scheduler.kube.reading.owner_reader import RIGHTS_SECONDS
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault

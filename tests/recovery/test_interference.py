@@ -175,6 +175,22 @@ def test_a_deleted_migration_of_a_user_stays_deleted() -> None:
     assert world.nodes_of("g-") == before and not world.migrations
 
 
+def test_a_request_that_finds_no_room_keeps_no_gang_on_a_dead_node() -> None:
+    """It may move only the pod that it names, to the same leaf; recovery may restart the whole gang elsewhere."""
+    world = World(FORCED, {"s1/l1": 3, "s2/l1": 4})
+    world.gang("g", 3)
+    world.run()
+    world.request("please", "g-0")
+    world.run(5)
+    assert world.phases() == [Phase.PLANNED], "its leaf is full"
+    dead = world.nodes_of("g-0")["g-0"]
+    world.fail(dead)
+    world.run(10 * AGAIN_SECONDS)
+    where = world.nodes_of("g-")
+    assert len(where) == 3 and dead not in where.values(), f"{where}, {world.phases()}"
+    world.check()
+
+
 def test_deleting_it_again_and_again_makes_it_come_less_often() -> None:
     world = World(FORCED, WIDE)
     failing(world)

@@ -27,19 +27,13 @@ from topo_scheduler.kube.connection.errors import (
     passes,
 )
 from topo_scheduler.kube.connection.resources import Object, Resource
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import RIGHTS_SECONDS, Slot, retried
 from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.kube.reading.discovery import Discovery
 from topo_scheduler.kube.reading.halting import halted, with_spec
 from topo_scheduler.kube.reading.owner_chains import Absent, ChainLink, described, group_kind, owner_of
 
 logger = logging.getLogger(__name__)
-
-RIGHTS_SECONDS = 10.0
-"""Seconds of retries after the first refusal by RBAC of a kind: a server that has just started has no roles yet.
-
-They count from the first refusal of any caller, which may have less time than that for its answer.
-"""
 
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4

@@ -61,9 +61,6 @@ PATIENCE_SECONDS = 8.0
 RETRY_SECONDS = 120.0
 """An API server outage shorter than this many seconds loses no event."""
 
-RIGHTS_SECONDS = 15.0
-"""Seconds for which refusals by RBAC are retried, from the first: a server that has just started has no roles yet."""
-
 TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
 """The API's limit for the message; reasons and actions have 128."""
@@ -317,7 +314,7 @@ class EventRecorder:
                 lambda: self._client.request("POST", _path(namespace), body=body, timeout=TIMEOUT_SECONDS),
                 seconds=RETRY_SECONDS,
                 longest=10.0,
-                passing=or_until_granted(seconds=RIGHTS_SECONDS),
+                passing=or_until_granted(),
                 slot=slot,
             )
         except Conflict:
@@ -335,7 +332,7 @@ class EventRecorder:
                 ),
                 seconds=RETRY_SECONDS,
                 longest=10.0,
-                passing=or_until_granted(seconds=RIGHTS_SECONDS),
+                passing=or_until_granted(),
                 slot=slot,
             )
         except NotFound:

@@ -216,6 +216,9 @@ class Planning:
             return
         if not targets:
             self.context.release(migration.key)
+            if dead := self._left_to_healing(migration, now):
+                self.context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, superseded_text(dead), now)
+                return
             if tracked.state == LEARNING:
                 conditions = _while_reading(migration, moving_pods)
             else:
@@ -413,13 +416,21 @@ class Planning:
         failed = next(filter(detection.has_problem, sorted(nodes)), "")
         if migration.cause.by_choice and failed:
             return MigrationReason.NOT_NEEDED, f"node {failed} has failed: moving its pods comes first"
-        if migration.cause is Cause.REQUESTED and not self.context.warranted(migration):
-            dead = next((node for node in sorted(nodes) if detection.dead_for_debounce(node, now)), "")
-            if dead:  # otherwise its pods would wait for room for pods on healthy nodes
-                return MigrationReason.NOT_NEEDED, superseded_text(dead)
+        if not self.context.warranted(migration) and (dead := self._left_to_healing(migration, now)):
+            return MigrationReason.NOT_NEEDED, superseded_text(dead)  # its pods must not wait for room for the others
         if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
             return MigrationReason.HEALED, "the nodes are healthy again"
         return None
+
+    def _left_to_healing(self, migration: Migration, now: float) -> str:
+        """Return a dead node of the pods of a requested Migration; empty if there is none.
+
+        Healing may do more for its pods than a request may: restart the whole gang, or let it shrink.
+        """
+        if migration.cause is not Cause.REQUESTED:
+            return ""
+        nodes = sorted({move.from_ for move in migration.status.moves})
+        return next((node for node in nodes if self.context.detection.dead_for_debounce(node, now)), "")
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""

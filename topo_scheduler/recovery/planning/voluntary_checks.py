@@ -163,8 +163,8 @@ def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) 
 
 
 def superseded_text(node: str) -> str:
-    """Return why a Migration ends whose pods run on a failed node and on healthy nodes."""
-    return f"node {node} has failed: its pods are moved first; create another Migration for the other pods"
+    """Return why a Migration that heals nothing ends when a node of its pods is dead."""
+    return f"node {node} has failed: recovery moves its pods; for pods on other nodes, create another Migration"
 
 
 def _unconfirmed_on_dead_node(context: MigrationContext, tracked: Tracked, now: float) -> str:
