@@ -178,8 +178,11 @@ def test_a_deleted_migration_of_a_user_stays_deleted() -> None:
 def test_a_request_that_finds_no_room_keeps_no_gang_on_a_dead_node() -> None:
     """It may move only the pod that it names, to the same leaf; recovery may restart the whole gang elsewhere."""
     world = World(FORCED, {"s1/l1": 3, "s2/l1": 4})
+    fillers = [world.put(f"other-{node}", node, 8, bare=True) for node in world.node_objects if node.startswith("s2")]
     world.gang("g", 3)
     world.run()
+    for filler in fillers:
+        world.finish_pod(filler.metadata.uid)
     world.request("please", "g-0")
     world.run(5)
     assert world.phases() == [Phase.PLANNED], "its leaf is full"

@@ -1,5 +1,4 @@
 """The values of recovery: Migrations in progress, seats, limits, instructions.
 
-Imported by: `cli`, `recovery.controller`, `recovery.core`, `recovery.detection`,
-`recovery.optimisation`, `recovery.planning`.
+Imported by: `cli`, `recovery.controller`, `recovery.core`, `recovery.optimisation`, `recovery.planning`.
 """
