@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.state.node_labels import Labels, labels_at
-from topo_scheduler.api.labels import PREFIX, UNLABELLED
+from topo_scheduler.api.labels import ACCELERATOR_LEVELS, FAMILIES, PREFIX, UNLABELLED
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.topology import fabric as fabric_module
 from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
@@ -150,6 +150,40 @@ def test_labels_that_say_the_same_change_nothing() -> None:
     assert fabric.put(0, "a", labels_at("spine-1/leaf-2"))
     assert fabric.layout(1) is not layout
     assert fabric.layout(1).generation > layout.generation
+
+
+RAILS = FabricConfig.model_validate({"rails": {"labels": ["rail-0", "rail-1"]}})
+OWN_LEVELS = FabricConfig.model_validate(
+    {"levels": [{"name": "row", "labels": ["row"]}, {"name": "rack", "labels": ["r", "s"]}]}
+)
+FAMILY_KEYS = {
+    key for families in FAMILIES.values() for family in families for key in (*family.markers, *family.keys.values())
+}
+ACCELERATOR_KEYS = {key for keys in ACCELERATOR_LEVELS.values() for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        (FabricConfig(), FAMILY_KEYS),
+        (FabricConfig(), ACCELERATOR_KEYS),
+        (RAILS, {"rail-0", "rail-1", "topology.scheduler/leaf"}),
+        (OWN_LEVELS, {"row", "r", "s"}),
+    ],
+    ids=["families", "accelerators", "rails", "own levels"],
+)
+@given(st.data())
+def test_labels_that_tell_no_nodes_apart_change_no_position(
+    config: FabricConfig, keys: set[str], data: st.DataObject
+) -> None:
+    labels = st.dictionaries(st.sampled_from(sorted({*keys, "other"})), st.sampled_from(["", "a", "b"]), max_size=6)
+    before, after = data.draw(labels), data.draw(labels)
+    fabric = Fabric(config)
+    fabric.put(0, "node", before)
+    conflicts, generation = fabric.complaints(), fabric.generation
+    changed = fabric.put(0, "node", after)
+    if not fabric.tells_apart(before, after):
+        assert not changed and fabric.generation == generation and fabric.complaints() in ([], conflicts)
 
 
 def test_removing_an_unknown_row_is_no_change() -> None:

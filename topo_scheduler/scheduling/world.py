@@ -179,7 +179,8 @@ class World:
         self.backed.note([name])
         if self.nodes.devices.concerns(row):
             self.ledger.count_devices(row)
-        self.fabric.put(row, name, node.metadata.labels)
+        if known is None or self.fabric.tells_apart(labels, node.metadata.labels):
+            self.fabric.put(row, name, node.metadata.labels)
         self.links.nodes_changed()
         if known is None:
             self.ledger.node_added(name, row)

@@ -56,6 +56,11 @@ class LevelReader:
         rails = [(key, self.names[self.rails.level]) for key in self.rails.labels]
         return dict(reversed([*pairs, *rails]))
 
+    def keys_read(self) -> set[str]:
+        """Return the keys of all labels on which the position of a node depends."""
+        families = {key for family, keys in self._families for key in (*family.markers, *family.keys.values(), *keys)}
+        return {*families, *self._around, *self.rails.labels, *(key for keys in self._own for key in keys)}
+
     def read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
         """Return the name of the domain at each level of ``names``."""
         place = self._read(labels)
@@ -227,6 +232,7 @@ class Fabric:
         self._rebuild = False
         self._layout: Layout | None = None
         self._label_conflicts = LabelConflicts()
+        self._keys_read = frozenset(self.reader.keys_read() | self.accelerators.levels_by_key().keys())
 
     def levels_by_key(self) -> dict[str, str]:
         """Return the level of either tree for each node label."""
@@ -236,6 +242,10 @@ class Fabric:
     def label_keys(self) -> list[str]:
         """Return the keys of all node labels that give positions, or the uplinks of a level."""
         return [*self.levels_by_key(), *map(uplink_label, self.reader.names)]
+
+    def tells_apart(self, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+        """Return whether any label differs that gives positions."""
+        return not self._keys_read.isdisjoint([key for key, _ in before.items() ^ after.items()])
 
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
         """Put a node at the position of its labels; return whether anything changed."""
