@@ -28,7 +28,7 @@ class NoMigrations:
     def unlisted(self, listed: object) -> list[tuple[str, str, str]]:
         return []
 
-    def forget_unknown_nodes(self, at: float) -> None:
+    def forget_unknown_nodes(self) -> None:
         pass
 
     def release_all(self) -> None:

@@ -266,6 +266,6 @@ def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
     world.d.drop_node("s1-l2-4")
     (deleted,) = world.recovery.migrations.unlisted([])
     world.recovery.migrations.gone(*deleted[:2])
-    world.recovery.forget_unknown_nodes(world.now)
+    world.recovery.forget_unknown_nodes()
     assert not world.d.engine.preempting.replacements
     assert "s1-l2-4" not in world.recovery.detection.names()

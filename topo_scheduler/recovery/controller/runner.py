@@ -400,7 +400,7 @@ class RecoveryRunner:
         except KubeError as error:
             log.warning("Migrations can't be listed: %s", with_remedy(error))
             return
-        machine.forget_unknown_nodes(self.clock())
+        machine.forget_unknown_nodes()
         self.changed()
 
     async def _pause(self, seconds: float) -> None:
@@ -438,7 +438,7 @@ class RecoveryRunner:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._executor.carry_out(CountRecoveryFailure(kind_of(error)))
         if self._watcher.forget_unknown(self.view.nodes.row_of):
-            machine.forget_unknown_nodes(now)
+            machine.forget_unknown_nodes()
 
     def _read_migration(self, migration: Migration | Unreadable) -> None:
         """Handle a Migration that was read after a change."""

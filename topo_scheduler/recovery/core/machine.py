@@ -82,10 +82,10 @@ class Recovery:
             self.lost_gpus = LostGPUs(self._view)
         self.detection.configure(spec, now)
 
-    def forget_unknown_nodes(self, now: float) -> None:
-        """Handle the deletion of all nodes that the engine does not know."""
+    def forget_unknown_nodes(self) -> None:
+        """Forget the nodes that the engine does not know. If they have pods, the API server is asked for them."""
         for name in self.detection.names() - self._view.nodes.row_of.keys():
-            self.detection.gone(name, "", now)
+            self.detection.forget(name)
 
     def migration_seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed; if that raises, skip the Migration."""

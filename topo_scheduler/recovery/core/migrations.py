@@ -6,6 +6,7 @@ says Evicting.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -57,12 +58,24 @@ LONGEST_WRITE_PAUSE_SECONDS: Final = 60.0
 """Longest pause, in seconds, before a status that was not written is written again."""
 ALTERED: Final = "an admission webhook changes its status"
 GIVEN_UP: Final = "given to another scheduler"
+EDITED: Final = "edited"
 MAX_REPLACED_EDITS: Final = 3
 """How often a Migration is replaced because a client edited it, for a node and namespace."""
 MAX_NOTED_DELETIONS: Final = 64
 """Deletions under one name that are noted while the creation of a Migration is not answered."""
 BELIEVED_REFUSALS: Final = 4
 """Refusals in a row before they are reported: an API server that has just started refuses all requests by RBAC."""
+
+
+@dataclass(slots=True)
+class _Creation:
+    """What the watch reported under the name of a Migration before its creation was answered.
+
+    ``deleted`` has the uids of deleted Migrations, with whether they were tracked before. ``over`` is one that ended.
+    """
+
+    deleted: dict[str, bool] = field(default_factory=dict)
+    over: Migration | None = None
 
 
 class Migrations:
@@ -90,11 +103,8 @@ class Migrations:
         self._waiting = WaitingMigrations()
         self._over: dict[str, tuple[str, str]] = {}
         """Uid and version of Migrations that are over, so that no older view brings them back."""
-        self._creating: dict[str, dict[str, bool]] = {}
-        """Migrations whose creation is not answered yet, by namespace and name.
-
-        And the uids that the watch has reported deleted under this name since, with whether they were tracked before.
-        """
+        self._creating: dict[str, _Creation] = {}
+        """Creations that are not answered yet, by namespace and name of the Migration."""
 
     def __len__(self) -> int:
         return len(self.context.tracked)
@@ -151,7 +161,7 @@ class Migrations:
         if phase is not None and phase.over:
             if tracked is not None:
                 if tracked.edited or not tracked.ending:
-                    self._left_behind(tracked.migration, "edited" if tracked.edited else "ended by another client")
+                    self._left_behind(tracked.migration, EDITED if tracked.edited else "ended by another client")
                 elif self._left_some(migration):
                     self._left_behind(tracked.migration, "misled by a status that another client wrote")
                 elif _kept_from_healing(tracked.migration):
@@ -162,6 +172,8 @@ class Migrations:
             self.context.release(key)
             self.context.intended.pop(key, None)
             self._over[key] = (uid, version)
+            if (creation := self._creating.get(key)) is not None:
+                creation.over = migration
             return
         if reason := self._memory.lacking(migration):
             self.gone(key)
@@ -176,7 +188,7 @@ class Migrations:
             tracked.state = None if tracked.migration.phase is not phase else tracked.state
         was_edited, former = tracked.edited, tracked.migration
         tracked.update(migration)
-        if tracked.edited and not was_edited:
+        if tracked.edited and not (was_edited and former.spec == migration.spec):
             self._note_edit(tracked, former)
         tracked.record_phases(now)
         self.context.track(tracked)
@@ -196,9 +208,9 @@ class Migrations:
     def gone(self, key: str, uid: str = "", how: str = "deleted") -> None:
         """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
         tracked, latest = self.context.tracked.get(key), self._latest(key)
-        deleted = self._creating.get(key)
-        if uid and deleted is not None and len(deleted) < MAX_NOTED_DELETIONS:
-            deleted[uid] = latest is not None and latest[0] == uid
+        creation = self._creating.get(key)
+        if uid and creation is not None and len(creation.deleted) < MAX_NOTED_DELETIONS:
+            creation.deleted[uid] = latest is not None and latest[0] == uid
         if uid and latest is not None and latest[0] != uid:
             return
         self._untrack(key)
@@ -225,7 +237,7 @@ class Migrations:
 
     def _left_behind(self, migration: Migration, how: str) -> bool:
         """Give pods on failed nodes another Migration after a client interfered with theirs; return whether any are."""
-        if nodes := self.interference.lost(migration):
+        if nodes := self.interference.lost(migration, by_edit=how == EDITED):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
@@ -233,7 +245,7 @@ class Migrations:
 
     def _note_edit(self, tracked: Tracked, former: Migration) -> None:
         """Record that a client edited a Migration, which may not name the nodes any more that it named before."""
-        tracked.replaced = self._left_behind(former, "edited") and self._is_to_replace(former, tracked.migration)
+        tracked.replaced |= self._left_behind(former, EDITED) and self._is_to_replace(former, tracked.migration)
 
     def _is_to_replace(self, former: Migration, edited: Migration) -> bool:
         """Return whether an edit of a Migration of recovery for failed nodes may keep it from moving their pods.
@@ -243,26 +255,29 @@ class Migrations:
         texts = {"cause": "", "since": ""}
         before, after = (msgspec.structs.replace(migration.spec, **texts) for migration in (former, edited))
         heals = former.cause.of_node and not former.spec.makes_room_for
-        return heals and before != after and self.interference.times(former) <= MAX_REPLACED_EDITS
+        return heals and before != after and self.interference.edits(former) <= MAX_REPLACED_EDITS
 
     def creating(self, key: str) -> None:
         """Record that the creation of a Migration is requested."""
-        self._creating.setdefault(key, {})
+        self._creating.setdefault(key, _Creation())
 
     def created(self, key: str, migration: Migration | None, now: float) -> None:
         """Handle the answer to a creation, with the object if the server returned it.
 
         The watch may have reported its deletion before: the answer must not bring it back. Or an edit, of which only
-        this answer tells.
+        this answer tells, and which may have ended it already.
         """
-        deleted = self._creating.pop(key, {})
+        creation = self._creating.pop(key, _Creation())
         if migration is None:
             return
+        over = creation.over
+        if over is not None and over.metadata.uid == migration.metadata.uid and over.spec != migration.spec:
+            self._left_behind(migration, EDITED)
         tracked = self.context.tracked.get(key)
         if tracked is not None and tracked.is_edit_of(migration):
             tracked.edited = True
             self._note_edit(tracked, migration)
-        elif (was_tracked := deleted.get(migration.metadata.uid)) is None:
+        elif (was_tracked := creation.deleted.get(migration.metadata.uid)) is None:
             self.seen(migration, now)
         elif not was_tracked:
             self._left_behind(migration, "deleted")

@@ -32,7 +32,8 @@ class _AbsentNode:
     """A node that is not listed.
 
     ``since`` is when that was noticed, ``until`` when the API server is asked, in seconds. ``missing``: it does not
-    exist. ``exists``: the API server said so last. ``handled``: its deletion was reported.
+    exist. ``exists``: the API server said so last. ``withheld``: it was missing while most nodes seemed to be dead, so
+    the API server is asked once more. ``handled``: its deletion was reported.
     """
 
     since: float
@@ -41,6 +42,7 @@ class _AbsentNode:
     in_flight: bool = False
     missing: bool = False
     exists: bool = False
+    withheld: bool = False
     handled: bool = False
 
     def wait(self, now: float) -> None:
@@ -136,8 +138,13 @@ class AbsentNodes:
         too_many = total >= 3 and len(lost) > self.detection.spec.pause_above_not_ready_share * total
         withheld = lately if too_many else frozenset()
         for name in missing:
-            if name not in withheld:
-                self._nodes[name].handled = True
+            node = self._nodes[name]
+            if name in withheld:
+                node.withheld = True
+            elif node.withheld:
+                node.withheld, node.missing, node.until = False, False, now
+            else:
+                node.handled = True
                 self.detection.absent(name, now)
         if withheld.isdisjoint(missing):
             self.held = ""

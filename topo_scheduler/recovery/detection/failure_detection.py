@@ -147,6 +147,11 @@ class Detection:
         self._deleted_nodes[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh, uid=uid)
         self._failing.pop(name, None)
 
+    def forget(self, name: str) -> None:
+        """Forget a node of which it is not certain whether it was deleted."""
+        del self._nodes[name]
+        self._failing.pop(name, None)
+
     def absent(self, name: str, now: float) -> None:
         """Handle a node that was deleted before recovery saw it; `AbsentNodes` decides when that is certain."""
         assert name not in self._nodes

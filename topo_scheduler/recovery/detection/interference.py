@@ -19,9 +19,13 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 
 @dataclass(slots=True)
 class _NodeInterference:
-    """Interference with Migrations of a node, ``times`` in all. ``until`` is when the node is handled again, if set."""
+    """Interference with Migrations of a node: ``times`` in all, ``edits`` of them edits.
+
+    ``until`` is when the node is handled again, if set.
+    """
 
     times: int = 0
+    edits: int = 0
     waits: bool = False
     until: float | None = None
 
@@ -37,19 +41,20 @@ class Interference:
     def __len__(self) -> int:
         return len(self._lost)
 
-    def lost(self, migration: Migration) -> list[str]:
+    def lost(self, migration: Migration, *, by_edit: bool = False) -> list[str]:
         """Record that a Migration may have left pods behind; return the failed nodes with such pods."""
         nodes = [node for node in sorted(self._nodes_of(migration)) if self._needed(node)]
         for node in nodes:
             lost = self._lost.setdefault((migration.metadata.namespace, node), _NodeInterference())
             lost.times += not lost.waits
+            lost.edits += by_edit and not lost.waits
             lost.waits = True
         return nodes
 
-    def times(self, migration: Migration) -> int:
-        """Return how often clients interfered with Migrations of this namespace for one of its nodes, at most."""
+    def edits(self, migration: Migration) -> int:
+        """Return how often clients edited Migrations of this namespace for one of its nodes, at most."""
         lost = (self._lost.get((migration.metadata.namespace, node)) for node in self._nodes_of(migration))
-        return max((node.times for node in lost if node is not None), default=0)
+        return max((node.edits for node in lost if node is not None), default=0)
 
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures whose pods need a Migration again."""

@@ -216,11 +216,11 @@ class Planning:
             return
         if not targets:
             self.context.release(migration.key)
-            if dead := self._left_to_healing(migration, now):
-                self.context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, superseded_text(dead), now)
-                return
             if tracked.state == LEARNING:
                 conditions = _while_reading(migration, moving_pods)
+            elif dead := self._left_to_healing(migration, now):
+                self.context.end(tracked, Phase.CANCELLED, MigrationReason.NOT_NEEDED, superseded_text(dead), now)
+                return
             else:
                 tracked.state, tracked.not_before = result.state, result.retry_at
                 tracked.repetition.fail(now)
@@ -423,14 +423,18 @@ class Planning:
         return None
 
     def _left_to_healing(self, migration: Migration, now: float) -> str:
-        """Return a dead node of the pods of a requested Migration; empty if there is none.
+        """Return a node of the pods of a requested Migration that is dead or deleted; empty if none is, or none heals.
 
         Healing may do more for its pods than a request may: restart the whole gang, or let it shrink.
         """
-        if migration.cause is not Cause.REQUESTED:
+        detection, row_of = self.context.detection, self.context.view.nodes.row_of
+        if migration.cause is not Cause.REQUESTED or detection.held:
             return ""
-        nodes = sorted({move.from_ for move in migration.status.moves})
-        return next((node for node in nodes if self.context.detection.dead_for_debounce(node, now)), "")
+        for node in sorted({move.from_ for move in migration.status.moves}):
+            deleted = node not in row_of and detection.health(node) is None
+            if deleted or detection.dead_for_debounce(node, now):
+                return node
+        return ""
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""
