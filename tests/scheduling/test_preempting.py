@@ -11,6 +11,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt, RecordDecision
+from topo_scheduler.scheduling.preemption.claims import MAX_IDLE_NODE_SECONDS
 from topo_scheduler.scheduling.preemption.nomination_trust import COUNTS_SECONDS
 from topo_scheduler.state.pods.node_pods import MIRROR
 from topo_scheduler.state.pods.pod_groups import Disruption
@@ -646,15 +647,51 @@ def idle_nodes_beside(slow: Pod, *, terminating: bool) -> list[str]:
     return sorted(d.where(*others).values())
 
 
-@pytest.mark.parametrize("terminating", [True, False])
-def test_a_pod_of_its_own_that_ends_slowly_keeps_no_other_nodes_idle(terminating: bool) -> None:
+@pytest.mark.parametrize(
+    ("grace", "terminating"), [(250, True), (401, False)], ids=["ends by itself", "is evicted and ends late"]
+)
+def test_a_pod_of_its_own_that_ends_slowly_keeps_no_other_nodes_idle(grace: int, terminating: bool) -> None:
     slow = make_pod("slow", gpus=1)
-    slow.spec.termination_grace_period_seconds = 250
+    slow.spec.termination_grace_period_seconds = grace
     assert idle_nodes_beside(slow, terminating=terminating) == ["s1-l1-2", "s1-l1-3", "s1-l1-4"]
 
 
-def test_a_pod_of_its_own_that_is_evicted_and_ends_soon_keeps_the_other_nodes_for_its_gang() -> None:
-    assert idle_nodes_beside(make_pod("quick", gpus=1), terminating=False) == []
+@pytest.mark.parametrize("grace", [30, 400], ids=["soon", "within the node seconds of its namespace"])
+def test_a_pod_of_its_own_that_is_evicted_and_ends_in_time_keeps_the_other_nodes_for_its_gang(grace: int) -> None:
+    quick = make_pod("quick", gpus=1)
+    quick.spec.termination_grace_period_seconds = grace
+    assert MAX_IDLE_NODE_SECONDS == 3 * 400
+    assert idle_nodes_beside(quick, terminating=False) == []
+
+
+def test_all_claims_of_a_namespace_hold_idle_nodes_for_so_many_node_seconds() -> None:
+    d = fabric_driver({"s1/l1": 3, "s1/l2": 3})
+    for leaf in ("l1", "l2"):
+        slow = make_pod(f"slow-{leaf}", gpus=8, priority=-10, node=f"s1-{leaf}-1", phase="Running")
+        slow.spec.termination_grace_period_seconds = 350
+        d.apply(slow)
+    d.apply(*gang(3, gpus=8, name="first"), *gang(3, gpus=8, name="second"))
+    d.settle(2)
+    assert len(d.preempted()) == 2
+    d.apply(*(others := [make_pod(f"other-{number}", gpus=8, namespace="other") for number in range(4)]))
+    d.settle(1)
+    assert len(set(d.where(*others).values())) == 2, "the second gang's other nodes are not held"
+
+
+@pytest.mark.parametrize("namespaces", [1, 4])
+def test_gangs_that_wait_for_own_pods_do_not_all_count_on_the_same_idle_nodes(namespaces: int) -> None:
+    d = fabric_driver({"s1/l1": 7})
+    for number in range(4):
+        namespace = f"team-{number % namespaces}"
+        own = make_pod(f"own-{number}", gpus=8, namespace=namespace, node=f"s1-l1-{number + 1}", phase="Running")
+        own.spec.termination_grace_period_seconds = 90
+        d.apply(own)
+        members = with_priority(gang(4, gpus=8, name=f"g{number}"), 10)
+        for pod in members:
+            pod.metadata.namespace = namespace
+        d.apply(*members)
+    d.settle(30)
+    assert len(d.preempted()) == 1, "there are idle nodes for one of them only"
 
 
 def test_room_that_pods_of_others_leave_soon_is_kept_with_the_idle_nodes_that_a_gang_needs_too() -> None:

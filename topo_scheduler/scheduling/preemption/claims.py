@@ -51,7 +51,9 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 """Seconds between two claims of a workload after its second failed claim, doubled each time."""
 MAX_PAUSE_SECONDS: Final = 60.0
 LONGEST_IDLE_SECONDS: Final = 60.0
-"""Longest grace period of victims of a workload's own namespace for which other nodes are held, in seconds."""
+"""Longest grace period of victims of a workload's own namespace for which any number of nodes is held, in seconds."""
+MAX_IDLE_NODE_SECONDS: Final = 1200.0
+"""Nodes times seconds that all claims of a namespace hold at most for own victims with longer grace periods."""
 LOST_POD_SECONDS: Final = 5.0
 """Seconds after which a claim ends of which a pod is gone, unless its workload is tried again before."""
 
@@ -358,8 +360,12 @@ class PreemptionClaims:
         pods = (*plan.victims, *plan.awaited)
         all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
         until = self._until((pod.occupant for pod in pods), now)
-        holds_all = adopted or bool(taking.wanted or plan.freed) or self._holds_idle_nodes(workload, plan, now)
-        held = nodes if holds_all else {names[pod.row] for pod in pods}
+        emptying = {names[pod.row] for pod in pods}
+        idle = len(nodes - emptying)
+        holds_all = adopted or bool(taking.wanted or plan.freed)
+        idle_seconds = idle * self._wait_for_own_pods(workload, plan, now) if idle and not holds_all else 0.0
+        holds_all = holds_all or self._may_hold_idle(workload, idle, idle_seconds)
+        held = nodes if holds_all else emptying
         claim = PreemptionClaim(
             workload.id,
             workload.namespace,
@@ -374,6 +380,7 @@ class PreemptionClaims:
             inherits=inherits,
             evicts=bool(taking.wanted) or not all_wait,
             adopted=adopted,
+            idle_seconds=idle_seconds if holds_all else 0.0,
         )
         if claim.evicts:
             seats = ((node, member.cls.amounts) for member, node in seated)
@@ -422,20 +429,27 @@ class PreemptionClaims:
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
 
-    def _holds_idle_nodes(self, workload: Workload, plan: PreemptionPlan, now: float) -> bool:
-        """Return whether a plan may hold nodes on which none of the pods is that it waits for.
+    def _wait_for_own_pods(self, workload: Workload, plan: PreemptionPlan, now: float) -> float:
+        """Return for how many seconds a plan holds nodes on which none of the pods is that it waits for.
 
-        Users can have pods of their own end as slowly as they like, again and again. So these hold none, unless they
-        are evicted and end soon. That evictions were in vain counts. Nor do pods of others that end slowly by
-        themselves.
+        Users can have pods of their own end as slowly as they like, again and again. So it is infinite if it waits for
+        pods of its namespace that are not evicted: evictions that were in vain count. Pods of others that end by
+        themselves count too. It is 0 if any other pod is evicted.
         """
         evicted = (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
         if any(pod.occupant.namespace != workload.namespace for pod in evicted):
-            return True
+            return 0.0
         ends = (pod for pod in plan.awaited if pod.occupant.namespace != workload.namespace)
         wall = now + self._world.epoch
-        slowest = max((pod.occupant.seconds_to_end(wall) for pod in (*evicted, *ends)), default=inf)
-        return slowest <= LONGEST_IDLE_SECONDS
+        return max((pod.occupant.seconds_to_end(wall) for pod in (*evicted, *ends)), default=inf)
+
+    def _may_hold_idle(self, workload: Workload, idle: int, idle_seconds: float) -> bool:
+        """Return whether a claim may hold ``idle`` nodes: for a short time, or within the share of its namespace."""
+        if idle_seconds <= idle * LONGEST_IDLE_SECONDS:
+            return True
+        others = (claim for claim in self._claims.values() if claim.workload != workload.id)
+        held = sum(claim.idle_seconds for claim in others if claim.namespace == workload.namespace)
+        return held + idle_seconds <= MAX_IDLE_NODE_SECONDS
 
     def take_outranked(self) -> list[str]:
         """Return the victims that are not bound yet, since the last call: they give up their room instead."""

@@ -27,6 +27,7 @@ class PreemptionClaim:
     ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
+    ``idle_seconds``: for how long it holds nodes on which it waits for no pod, for each node, in seconds altogether.
     """
 
     workload: str
@@ -48,6 +49,7 @@ class PreemptionClaim:
     profiles: dict[str, Profile | None] = field(default_factory=dict)
     lost_until: float = inf
     adopted: bool = False
+    idle_seconds: float = 0.0
 
     @property
     def has_lost_pod(self) -> bool:
