@@ -111,11 +111,10 @@ class Choosing:
                 self._holds.remove_charges()
         taken = self._world.nodes.capacity_changes.position
         # Room that the pods of other reservations free goes first to the workloads that take precedence over this one.
-        # A tenant could block others by pods of its own that do not end, or that declare an end in years.
+        # A tenant could block others by pods of its own, which end when it likes.
         own = workload.namespace if self.shared(workload.namespace) else ""
         left_out = {uid for held in self._holds.against(workload) for uid in held.waits} | workload.members.keys()
-        horizon = now + self._spec.expires
-        dated, undated = yield from endings_on(usable.tolist(), self._ends, left_out, without_end, now, own, horizon)
+        dated, undated = yield from endings_on(usable.tolist(), self._ends, left_out, without_end, now, own)
         self.looked += len(dated) + len(undated)
         prospect = yield from plan_reservation(counting, dated, undated)
         if prospect is None:

@@ -26,7 +26,6 @@ def endings_on(
     never: Container[str] | None,
     now: float,
     not_of: str = "",
-    not_after: float = inf,
 ) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
     """Return the pods on some nodes whose end is known, and others that end at an unknown time.
 
@@ -38,8 +37,7 @@ def endings_on(
         left_out: pods to leave out, by uid.
         never: pods that are assumed never to end; None to return none of the others.
         now: seconds.
-        not_of: a namespace whose pods are left out of the others; empty for none.
-        not_after: pods of that namespace that end later are left out, too, in seconds.
+        not_of: a namespace whose pods are left out, too; empty for none.
     """
     dated: list[Ending] = []
     undated: list[Ending] = []
@@ -49,11 +47,10 @@ def endings_on(
         occupant = entry.occupant or _arriving(ends.workloads, uid)
         if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
             continue
-        end = ends.of(uid, entry, now)
-        own = occupant.namespace == not_of
-        if own and end > not_after:
+        if occupant.namespace == not_of:
             continue
-        counted = never is not None and not occupant.service and uid not in never and not own
+        end = ends.of(uid, entry, now)
+        counted = never is not None and not occupant.service and uid not in never
         if end < inf or counted:
             pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
             (dated if end < inf else undated).append(Ending(pod, end))
