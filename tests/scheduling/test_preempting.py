@@ -678,6 +678,35 @@ def test_all_claims_of_a_namespace_hold_idle_nodes_for_so_many_node_seconds() ->
     assert len(set(d.where(*others).values())) == 2, "the second gang's other nodes are not held"
 
 
+@pytest.mark.parametrize("full", [False, True], ids=["others have a small pod there", "others fill the other nodes"])
+def test_pods_of_others_stay_until_a_slow_pod_of_the_own_namespace_has_ended(full: bool) -> None:
+    d = fabric_driver({"s1/l1": 4})
+    slow = make_pod("slow", gpus=1, priority=-10, node="s1-l1-1", phase="Running")
+    slow.spec.termination_grace_period_seconds = 590
+    count, gpus = (3, 8) if full else (1, 1)
+    others = [
+        make_pod(f"o-{n}", gpus=gpus, namespace="other", priority=-10, node=f"s1-l1-{n + 2}", phase="Running")
+        for n in range(count)
+    ]
+    d.apply(slow, *others)
+    members = with_priority(gang(4, gpus=8), 10)
+    d.apply(*members)
+    d.settle(5)
+    assert d.preempted() == ["slow"]
+    d.apply(*(late := [make_pod(f"late-{n}", gpus=8, namespace="third", priority=-10) for n in range(2)]))
+    d.settle(1)
+    assert bool(d.where(*late)) != full, "nodes without a GPU pod are not held meanwhile"
+    for pod in late:
+        d.delete(pod)
+    d.delete(slow)
+    d.settle(5)
+    assert sorted(d.preempted()) == sorted(["slow", *(pod.metadata.name for pod in others)])
+    for pod in others:
+        d.delete(pod)
+    d.settle(5)
+    assert len(d.where(*members)) == 4 and not d.engine.preempting.vain_evictions.until("default")
+
+
 @pytest.mark.parametrize("namespaces", [1, 4])
 def test_gangs_that_wait_for_own_pods_do_not_all_count_on_the_same_idle_nodes(namespaces: int) -> None:
     d = fabric_driver({"s1/l1": 7})

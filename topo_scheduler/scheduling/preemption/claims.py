@@ -13,7 +13,7 @@ A claim ends for one of these reasons:
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -51,9 +51,12 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 """Seconds between two claims of a workload after its second failed claim, doubled each time."""
 MAX_PAUSE_SECONDS: Final = 60.0
 LONGEST_IDLE_SECONDS: Final = 60.0
-"""Longest grace period of victims of a workload's own namespace for which any number of nodes is held, in seconds."""
+"""Longest time for which any number of other nodes is held, in seconds, until pods of the own namespace have ended."""
 MAX_IDLE_NODE_SECONDS: Final = 1200.0
-"""Nodes times seconds that all claims of a namespace hold at most for own victims with longer grace periods."""
+"""Nodes times seconds for which all claims of a namespace hold other nodes at most, where it takes longer.
+
+A plan beyond it evicts pods of others only once its own pods have ended.
+"""
 LOST_POD_SECONDS: Final = 5.0
 """Seconds after which a claim ends of which a pod is gone, unless its workload is tried again before."""
 
@@ -352,20 +355,22 @@ class PreemptionClaims:
             for member, row in zip(members, rows, strict=True)
         ]
         nodes = {node for _, node in seated}
-        takes = by_node((node, member.cls.amounts) for member, node in seated)
+        empties = self._empties_for(workload, plan, nodes)
+        idle_seconds = 0.0 if adopted else self._idle_seconds(workload, plan, nodes, now, empties=empties)
+        holds_all = self._may_hold_idle(workload, idle_seconds)
+        in_stages = empties and not holds_all
+        if in_stages:
+            plan = _own_part(plan, workload.namespace)
+        pods = (*plan.victims, *plan.awaited)
+        held = nodes if holds_all else {names[pod.row] for pod in pods}
+        reached = held & nodes if in_stages else nodes
+        takes = by_node((node, member.cls.amounts) for member, node in seated if node in reached)
         devices = tuple(allocation for got in plan.devices.values() for allocation in got)
         taking = TakeOver(self._world.nodes, workload.namespace, dict(takes), count_of_devices(devices))
-        out, displaced, inherits = self._displace(workload.priority, nodes, taking, now)
+        out, displaced, inherits = self._displace(workload.priority, reached, taking, now)
         inherits |= self._outrank(plan, taking, now)
-        pods = (*plan.victims, *plan.awaited)
         all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
         until = self._until((pod.occupant for pod in pods), now)
-        emptying = {names[pod.row] for pod in pods}
-        idle = len(nodes - emptying)
-        holds_all = adopted or bool(taking.wanted or plan.freed)
-        idle_seconds = idle * self._wait_for_own_pods(workload, plan, now) if idle and not holds_all else 0.0
-        holds_all = holds_all or self._may_hold_idle(workload, idle, idle_seconds)
-        held = nodes if holds_all else emptying
         claim = PreemptionClaim(
             workload.id,
             workload.namespace,
@@ -381,6 +386,7 @@ class PreemptionClaims:
             evicts=bool(taking.wanted) or not all_wait,
             adopted=adopted,
             idle_seconds=idle_seconds if holds_all else 0.0,
+            in_stages=in_stages,
         )
         if claim.evicts:
             seats = ((node, member.cls.amounts) for member, node in seated)
@@ -429,27 +435,39 @@ class PreemptionClaims:
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
 
-    def _wait_for_own_pods(self, workload: Workload, plan: PreemptionPlan, now: float) -> float:
-        """Return for how many seconds a plan holds nodes on which none of the pods is that it waits for.
-
-        Users can have pods of their own end as slowly as they like, again and again. So it is infinite if it waits for
-        pods of its namespace that are not evicted: evictions that were in vain count. Pods of others that end by
-        themselves count too. It is 0 if any other pod is evicted.
-        """
+    def _empties_for(self, workload: Workload, plan: PreemptionPlan, nodes: set[str]) -> bool:
+        """Return whether pods or devices of others leave for a plan, or have left for a claim that it displaces."""
         evicted = (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
-        if any(pod.occupant.namespace != workload.namespace for pod in evicted):
-            return 0.0
-        ends = (pod for pod in plan.awaited if pod.occupant.namespace != workload.namespace)
-        wall = now + self._world.epoch
-        return max((pod.occupant.seconds_to_end(wall) for pod in (*evicted, *ends)), default=inf)
+        others = any(pod.occupant.namespace != workload.namespace for pod in evicted)
+        return others or bool(plan.freed) or any(claim.evicts for claim in self._displaced(workload.priority, nodes))
 
-    def _may_hold_idle(self, workload: Workload, idle: int, idle_seconds: float) -> bool:
-        """Return whether a claim may hold ``idle`` nodes: for a short time, or within the share of its namespace."""
-        if idle_seconds <= idle * LONGEST_IDLE_SECONDS:
-            return True
+    def _idle_seconds(
+        self, workload: Workload, plan: PreemptionPlan, nodes: set[str], now: float, *, empties: bool
+    ) -> float:
+        """Return for how long a plan holds other nodes than those of its own pods, in seconds, summed over the nodes.
+
+        Users can have pods of their own end as slowly as they like, again and again. If no pod of others is evicted, it
+        is infinite for own pods that are not evicted either: evictions that were in vain count. Then pods of others
+        that end by themselves count too. ``empties`` is the result of `_empties_for`.
+        """
+        names, wall = self._world.nodes.names, now + self._world.epoch
+        pods = (*plan.victims, *plan.awaited)
+        if empties:
+            waits_for = [pod for pod in pods if pod.occupant.namespace == workload.namespace]
+            unknown = 0.0
+        else:
+            evicted = (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
+            waits_for = [pod for pod in pods if pod in evicted or pod.occupant.namespace != workload.namespace]
+            unknown = inf
+        idle = len(nodes - {names[pod.row] for pod in (waits_for if empties else pods)})
+        wait = max((pod.occupant.seconds_to_end(wall) for pod in waits_for), default=unknown)
+        return idle * wait if idle and wait > LONGEST_IDLE_SECONDS else 0.0
+
+    def _may_hold_idle(self, workload: Workload, idle_seconds: float) -> bool:
+        """Return whether a claim may hold idle nodes, within the share of its namespace."""
         others = (claim for claim in self._claims.values() if claim.workload != workload.id)
         held = sum(claim.idle_seconds for claim in others if claim.namespace == workload.namespace)
-        return held + idle_seconds <= MAX_IDLE_NODE_SECONDS
+        return not idle_seconds or held + idle_seconds <= MAX_IDLE_NODE_SECONDS
 
     def take_outranked(self) -> list[str]:
         """Return the victims that are not bound yet, since the last call: they give up their room instead."""
@@ -698,3 +716,11 @@ class PreemptionClaims:
             # A claim may also wait for a victim of another claim, which stays that claim's victim.
             if self._victim_of.get(uid) == id_:
                 del self._victim_of[uid]
+
+
+def _own_part(plan: PreemptionPlan, namespace: str) -> PreemptionPlan:
+    """Return what of a plan concerns pods of a namespace only: they end before any other pod is evicted."""
+    victims, awaited = (
+        tuple(pod for pod in pods if pod.occupant.namespace == namespace) for pods in (plan.victims, plan.awaited)
+    )
+    return replace(plan, victims=victims, awaited=awaited, devices={}, freed={})

@@ -294,7 +294,7 @@ class Preempting:
             claim = self._claims.get(workload.id)
         # The predecessor may not have evicted all victims. Until others are chosen, the freed room is kept.
         keeps = claim is not None and claim.adopted and decision.room_helps and self._could(workload, members)
-        if claim is not None and claim.has_lost_pod:
+        if claim is not None and (claim.has_lost_pod or (claim.in_stages and not self._claims.is_waiting(claim))):
             # Another pod may have come in its place. The plan for the pods that are there now uses what was freed.
             out += self._claims.clear(claim)
             self.count_for(workload)

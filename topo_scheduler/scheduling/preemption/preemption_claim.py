@@ -27,7 +27,8 @@ class PreemptionClaim:
     ``profiles`` maps the uid of each pod of the workload to its profile when the claim was made, if pods are evicted.
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
-    ``idle_seconds``: for how long it holds nodes on which it waits for no pod, for each node, in seconds altogether.
+    ``idle_seconds``: for how long it holds other nodes than those of its own pods, in seconds, summed over the nodes.
+    ``in_stages``: it waits only for pods of its own namespace; the next plan evicts those of others.
     """
 
     workload: str
@@ -50,6 +51,7 @@ class PreemptionClaim:
     lost_until: float = inf
     adopted: bool = False
     idle_seconds: float = 0.0
+    in_stages: bool = False
 
     @property
     def has_lost_pod(self) -> bool:
