@@ -23,6 +23,30 @@ def test_what_a_user_asks_for_is_moved() -> None:
     world.check()
 
 
+def test_a_member_whose_siblings_are_on_their_way_gets_no_place_in_another_leaf_than_theirs() -> None:
+    """Two nodes are drained one after the other, faster than a controller makes replacements."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 4, "s2/l1": 1})
+    world.put("other", "s1-l1-4", 8, bare=True)
+    world.gang("g", 2)
+    world.run()
+    before = world.nodes_of("g-")
+    assert {node.rpartition("-")[0] for node in before.values()} == {"s1-l1"}
+    evicted = world.pods["g-0"]
+    world.controllers_stand = True
+    for number, migration in enumerate(("first", "second")):
+        world.cordon(before[f"g-{number}"])
+        world.request(migration, f"g-{number}")
+        world.run(30)
+    assert world.phases() == [Phase.PLACING, Phase.PLANNED], "the other leaf has no room for both"
+    assert world.evictions == [("g-0", False)]
+    world.controllers_stand = False
+    world.replace(evicted)
+    world.tell_pod(evicted.metadata.uid)
+    world.run(30)
+    assert world.nodes_of("g-") == {"g-0": "s1-l1-3", "g-1": before["g-1"]}
+    assert world.migrations["default/first"].phase is Phase.DONE
+
+
 def test_nodes_and_domains_may_be_avoided() -> None:
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     before = run_gang(world, "g", 1)

@@ -422,6 +422,11 @@ class World:
         self.node_objects[name].metadata.labels.update(labels)
         self._changed(name)
 
+    def cordon(self, name: str) -> None:
+        """A user cordons a node."""
+        self.node_objects[name].spec.unschedulable = True
+        self._changed(name)
+
     def _set_ready(self, name: str, ready: str) -> None:
         self.node_objects[name].status.conditions = [ConditionStatus("Ready", ready)]
         self._changed(name)

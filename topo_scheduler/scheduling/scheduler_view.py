@@ -200,7 +200,9 @@ class PlanningView:
         Raises:
             PluginError: a plugin failed, so there is no result.
         """
-        return replacement_query(self._engine.attempts, self._engine.world, workload, members, rows)
+        engine = self._engine
+        reserved = engine.preempting.replacements.nodes_for(workload)
+        return replacement_query(engine.attempts, engine.world, workload, members, rows, reserved)
 
     def gang_query(
         self, workload: Workload, members: Sequence[Member], now: float

@@ -1,6 +1,6 @@
 """The query that places bound members of a workload again, as they are once they have left their nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from topo_scheduler.api.reasons import NodeReason
@@ -16,9 +16,23 @@ class GoneError(Exception):
 
 
 def replacement_query(
-    attempts: Attempts, world: World, workload: Workload, members: Sequence[Member], rows: Sequence[int]
+    attempts: Attempts,
+    world: World,
+    workload: Workload,
+    members: Sequence[Member],
+    rows: Sequence[int],
+    reserved: Mapping[str, str],
 ) -> tuple[MembersByClass, PlacementQuery]:
     """Return the groups and the query for members of one workload that leave ``rows``.
+
+    Args:
+        attempts: makes groups and query.
+        world: the state.
+        workload: the workload.
+        members: those that leave.
+        rows: their nodes.
+        reserved: nodes that are reserved for replacements of the workload, by uid of the pod that leaves. Its other
+            members count there, not where they are now.
 
     Raises:
         PluginError: a plugin failed, so there is no result.
@@ -28,11 +42,10 @@ def replacement_query(
     query = attempts.ask(workload, groups, (), world.layout)
     replaced = {member.uid for member in members}
     row_of = world.nodes.row_of
-    running = [
-        row_of[member.node]
-        for member in workload.members.values()
-        if member.stage is not Stage.PENDING and member.uid not in replaced and member.node in row_of
-    ]
+    nodes = {member.uid: member.node for member in workload.members.values() if member.stage is not Stage.PENDING}
+    if workload.gang:
+        nodes |= reserved
+    running = [row_of[node] for uid, node in nodes.items() if uid not in replaced and node in row_of]
     return groups, replace(query, running=sorted(running))
 
 

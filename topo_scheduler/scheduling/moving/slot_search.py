@@ -91,7 +91,8 @@ class SlotSearch:
         if known is None:
             raise GoneError
         workload, member = known
-        groups, ask = replacement_query(self._attempts, self._world, workload, [member], [pod.row])
+        reserved = self._preempting.replacements.nodes_for(workload)
+        groups, ask = replacement_query(self._attempts, self._world, workload, [member], [pod.row], reserved)
         return PodToSeat(pod.occupant.uid, groups, ask, pod.amounts, pod.profile)
 
 

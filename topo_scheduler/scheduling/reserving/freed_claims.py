@@ -34,6 +34,6 @@ def claim_to_be_freed(
     allocated = [key for key in keys if inventory.allocation_of(key) is not None and not inventory.is_held(key)]
     if not allocated:
         return None
-    leaving = replacements.leaving(workload).union(inventory.consumers.departed)
+    leaving = {*replacements.nodes_for(workload), *inventory.consumers.departed}
     freed = (key for key in allocated if inventory.consumers.is_freed_without(inventory.claims[key], leaving))
     return next(freed, None)

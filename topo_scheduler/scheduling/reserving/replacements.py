@@ -126,9 +126,9 @@ class Replacements:
         """Return the seats that a workload may take, which do not block it."""
         return {id_: seat for id_, seat in self._seats.items() if seat.is_for(workload)}
 
-    def leaving(self, workload: Workload) -> set[str]:
-        """Return the uids of the pods that leave for the seats of a workload."""
-        return {seat.pod for seat in self._seats.values() if seat.is_for(workload)}
+    def nodes_for(self, workload: Workload) -> dict[str, str]:
+        """Return the nodes of the seats that a workload may take, by the uids of the pods that leave for them."""
+        return {seat.pod: seat.node for seat in self._seats.values() if seat.is_for(workload)}
 
     def rows_for(self, workload: Workload, members: Sequence[Member]) -> dict[str, int]:
         """Return the rows of seats for members, by uid; empty if any of them has none."""
