@@ -1,12 +1,20 @@
-"""The release script refuses what is not ready, and names the remedy."""
+"""The release script refuses what is not ready, names the remedy, and writes the version wherever it is."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+import topo_scheduler
+
 ROOT = Path(__file__).parents[2]
+ELSEWHERE: Final = ("tests/", "docs/decisions/", "CHANGELOG.md", "manifests/image/")
+"""Files that name versions of other programs, and records of what was."""
+OF_THE_EXAMPLE: Final = 'version = "0.1.0"'
+"""The version of the example of a plugin, which is a package of its own."""
 
 
 def _git(folder: Path, *arguments: str) -> None:
@@ -57,3 +65,45 @@ def test_uncommitted_changes_and_other_branches_are_refused(checkout: Path) -> N
     (checkout / "new").unlink()
     _git(checkout, "checkout", "--quiet", "-b", "feature")
     assert "the branch is not main" in _check(checkout, "0.2.0").stderr
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the files of a checkout."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    result = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=30)
+    return [name for name in result.stdout.splitlines() if (folder / name).is_file()]
+
+
+def _texts_with(version: str, folder: Path) -> list[str]:
+    """Return each line that has a version, as ``file: line``."""
+    whole = re.compile(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)")
+    return [
+        f"{name}: {line}"
+        for name in _names(folder)
+        if not name.startswith(ELSEWHERE)
+        for line in (folder / name).read_text(encoding="utf-8").splitlines()
+        if whole.search(line) and line != OF_THE_EXAMPLE
+    ]
+
+
+def test_a_release_writes_the_version_wherever_the_tree_carries_it(tmp_path: Path) -> None:
+    for name in _names(ROOT):
+        if not name.startswith("tests/"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    _git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    _git(tmp_path, "add", "--all", "--force")
+    before = _texts_with(topo_scheduler.__version__, tmp_path)
+    command = ["bash", ".ci/set-version", "90.1.2"]
+    result = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=30)
+    assert _texts_with(topo_scheduler.__version__, tmp_path) == []
+    after = _texts_with("90.1.2", tmp_path)
+    assert after == [line.replace(topo_scheduler.__version__, "90.1.2") for line in before]
+    assert set(result.stdout.splitlines()) == {line.partition(": ")[0] for line in after}
+    assert {"manifests/base/deployment.yaml", "manifests/install.yaml", "README.md"} <= set(result.stdout.splitlines())
+
+
+def test_a_release_commits_what_it_wrote() -> None:
+    script = (ROOT / ".ci" / "release").read_text(encoding="utf-8")
+    assert 'changed < <(bash .ci/set-version "$version")' in script
+    assert 'git commit --quiet --message "Release $version" CHANGELOG.md "${changed[@]}"' in script
