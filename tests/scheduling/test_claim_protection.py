@@ -7,7 +7,7 @@ from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_o
 from topo_scheduler.api.devices import DELETE_PROTECTION
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.binding.claim_binding import MAX_PROTECTED_PODS
-from topo_scheduler.scheduling.binding.claim_repair import MAX_REPAIRS
+from topo_scheduler.scheduling.binding.claim_protection import MAX_PROTECTED
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
 
 
@@ -208,7 +208,7 @@ def test_a_claim_whose_finalizer_can_not_be_written_is_not_written_again_at_once
     assert len(written(d)) == 1
 
 
-def test_only_some_claims_are_repaired_at_once() -> None:
+def test_only_some_finalizers_are_written_at_once() -> None:
     d = driver({"s1/l1": 1})
     names = [f"shared-{number}" for number in range(8)]
     for name in names:
@@ -220,7 +220,7 @@ def test_only_some_claims_are_repaired_at_once() -> None:
         strip(d, name)
     d.step()
     d.step(1)
-    assert len(d.unanswered) == MAX_REPAIRS
+    assert len(d.unanswered) == MAX_PROTECTED
     while d.unanswered:
         d.write_claims(d.unanswered.pop())
         d.step()

@@ -55,7 +55,7 @@ Feed = Callable[[int], Sized]
 NOT_DROPPED: Final = {
     "engine._parts._backoffs": "one for each part of a step",
     "engine.device_taints._recent": "entries of the last hour",
-    "engine.outcomes.claims.repair._under_way": "waits while it is full",
+    "engine.outcomes.claims.protection._under_way": "waits while it is full",
     "engine.planner.typical_pods._shares.left": "one for each share of a GPU",
     "engine.planner.typical_pods._shares.price": "one for each share of a GPU",
     "engine.preempting.vain_evictions._pauses_by_taker": "one for each who may take room",

@@ -601,7 +601,7 @@ class Engine:
         """Write binds again, roll back gangs that stayed partially bound, and write finalizers of resource claims."""
         self._out += self.outcomes.due(now, self.arrivals.follow_job)
         self._out += self.outcomes.claims.protect_next()
-        self._out += self.outcomes.claims.repair.due()
+        self._out += self.outcomes.claims.protection.due()
 
     def _retry_preemption(self, now: float, clock: Callable[[], float]) -> None:
         self._out += self.requeuer.retry_preemption(now)

@@ -14,7 +14,7 @@ import msgspec
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.barrier import Activity, failure_of, internal_error
-from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
+from topo_scheduler.scheduling.binding.claim_protection import ClaimProtection
 from topo_scheduler.scheduling.binding.partially_bound_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.waiting_decisions import EVENT_AFTER_SECONDS, OUTRANKED, WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PodRef, WriteClaims
@@ -116,7 +116,7 @@ class ClaimBinding:
         self._protecting: dict[str, tuple[ClaimKey, ...]] = {}
         """Claims of pods for which the finalizer is being written."""
         self._changed = False
-        self.repair = ClaimRepair(inventory)
+        self.protection = ClaimProtection(inventory)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -259,7 +259,7 @@ class ClaimBinding:
                 self._releasing.pop(write.key, None)
                 self.release_due.pop(write.key, None)
         self._changed = True
-        self.repair.written(uid)
+        self.protection.written(uid)
         own = self._writes.pop(uid, None)
         self._protecting.pop(uid, None)
         waiting = self._waiting.get(uid)

@@ -37,7 +37,7 @@ class DeviceIntake:
             self.arrivals.forget_backed()
         elif offers != self.world.resources.offers:
             self.arrivals.resources_offered()
-        claims.repair.changed(changes.claims)
+        claims.protection.changed(changes.claims)
         changed = [*changes.claims, *claims.take_due(now)]
         if changed:
             claims.claims_changed()

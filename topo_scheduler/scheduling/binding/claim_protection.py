@@ -13,12 +13,12 @@ from topo_scheduler.scheduling.instructions import Instruction, PodRef, WriteCla
 from topo_scheduler.state.devices.claim_writes import ClaimWrite, ProtectClaim, release_of
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 
-MAX_REPAIRS: Final = 4
+MAX_PROTECTED: Final = 4
 """Claims that are written at once, so that a client that removes finalizers without end delays no allocation."""
 
 
-class ClaimRepair:
-    """Claims to repair."""
+class ClaimProtection:
+    """Claims that need their finalizer again."""
 
     def __init__(self, inventory: DeviceInventory) -> None:
         self._inventory = inventory
@@ -45,7 +45,7 @@ class ClaimRepair:
     def due(self) -> list[Instruction]:
         """Return the next writes."""
         out: list[Instruction] = []
-        while self._due and len(self._under_way) < MAX_REPAIRS:
+        while self._due and len(self._under_way) < MAX_PROTECTED:
             key = next(iter(self._due))
             del self._due[key]
             if (write := self._write_of(key)) is None:
