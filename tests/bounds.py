@@ -88,7 +88,7 @@ def check_containers(
         pods: how many pods there are.
         nodes: how many nodes.
         objects: how many other objects.
-        others: beginnings of paths that are not looked at, as other objects own them.
+        others: beginnings of paths that are skipped, as other objects own them.
         sections: beginnings of paths whose objects the page calls otherwise, with their names there.
         slack: entries in addition to those of pods and of other objects.
         devices: how many claims, slices and devices in slices there are.
@@ -111,7 +111,7 @@ def check_containers(
 
 
 def _stale(root_object: object, root: str) -> list[str]:
-    """Return the containers of the page that no object below a root has. What is absent just now is not looked at."""
+    """Return the containers of the page that no object below a root has. What is absent just now is skipped."""
     return [path for path in bounds(root) if not _exists(root_object, path.split(".")[1:])]
 
 

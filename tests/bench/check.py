@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(table(rows) + "\n")
     if rest := len(RATIOS) - len(rows):
         _say(
-            f"{rest} more ratios were not looked at, they need a whole run: "
+            f"{rest} more ratios were not checked, they need a whole run: "
             "tox -e bench, then tox -e bench-check -- --from bench-results/bench.json"
         )
     bad = [row for row in rows if row.verdict != "ok"]

@@ -47,7 +47,7 @@ class Cluster:
         self.engine = Engine(load_configuration({"bench": LINKS}) if links else BACKLOG, self._resolve)
         self.engine.contention.configure(
             Contention(reserved_pods_per_node=0)
-        )  # who fills nodes here places nothing more
+        )  # a scheduler that fills nodes here places nothing more
         self.engine.budgets_known()
         self.engine.nodes_applied([node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)
 

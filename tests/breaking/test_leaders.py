@@ -77,7 +77,7 @@ async def test_a_leader_falls_in_mid_migration_and_the_next_has_another_clock(sk
         ]
         await world.until(lambda: second.leads and world.whole("g") and set(world.phases()) == {"Done"}, 150.0)
         if planned:
-            assert planned[0] in world.nodes_of("g"), "who follows keeps the seat that was held"
+            assert planned[0] in world.nodes_of("g"), "the next leader keeps the seat that was held"
         assert _one_leaf(world, "g")
         await settled(world)
 

@@ -40,7 +40,7 @@ CLUSTER_SCOPED = {"nodes", "namespaces", "priorityclasses", "customresourcedefin
 
 @dataclass(frozen=True)
 class Target:
-    """A server to test: where it is, who we are, and what it cannot do yet."""
+    """A server to test: where it is, our user on it, and what it cannot do yet."""
 
     url: str
     token: str

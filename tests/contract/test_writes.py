@@ -1,4 +1,4 @@
-"""Creating, replacing and deleting: who may say what, and what happens when two disagree."""
+"""Creating, replacing and deleting: what each writer may say, and what happens when two disagree."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ def modules_for(version: Version = "current") -> tuple[str, ...]:
 def build(dest: Path | None = None, *, modules: Iterable[str] = modules_for()) -> Path:
     """Return a directory that holds every program of ``modules``, building those that are missing.
 
-    Without ``dest`` it is the directory named by ``TOPO_CONTROLPLANE_BIN``, which is only looked at, never
+    Without ``dest`` it is the directory named by ``TOPO_CONTROLPLANE_BIN``, which is only read, never
     built into; without that, a cache directory of the user's.
     """
     wanted = tuple(modules)

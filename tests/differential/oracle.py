@@ -12,7 +12,7 @@ PROGRAM = "kube-filters"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Who may run where, and for the other pairs the plugin that said no."""
+    """Which pod may run where, and for the other pairs the plugin that said no."""
 
     feasible: dict[str, list[str]]
     reasons: dict[str, dict[str, str]]

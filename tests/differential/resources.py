@@ -23,7 +23,7 @@ TINY: dict[str, tuple[str, ...]] = {
     "memory": ("0.5", "1", "500m", "1Ki", "99.7", "1e2", "1100m"),
     "example.com/dongle": ("1", "1e0", "1000m"),
 }
-"""Thousandths of bytes, as who writes ``memory: 500m`` gets: they are summed first, then rounded. An API server
+"""Thousandths of bytes, as a user who writes ``memory: 500m`` gets: they are summed first, then rounded. An API server
 rounds CPU, and everything else, up to thousandths itself."""
 
 RESIZED = ("cpu", "memory")

@@ -1,4 +1,4 @@
-"""Each package says what lives there and who imports it; what it says is what the code does."""
+"""Each package says what lives there and which packages import it; what it says is what the code does."""
 
 import ast
 import re

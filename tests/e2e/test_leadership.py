@@ -29,7 +29,7 @@ async def pair(start_replica: StartReplica) -> tuple[Replica, Replica]:
 
 
 async def holder(cluster: Cluster) -> str:
-    """Who holds the Lease."""
+    """The holder of the Lease."""
     lease = await cluster.api.find(*LEASE)
     return str((lease or {}).get("spec", {}).get("holderIdentity") or "")
 
@@ -188,7 +188,7 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(
     async def none_bound() -> bool:
         return not any(pod["spec"].get("nodeName") for pod in await cluster.pods_of("team"))
 
-    await cluster.holds_for(1.0, none_bound, "who does not lead does not bind")
+    await cluster.holds_for(1.0, none_bound, "a replica that does not lead does not bind")
     assert (await cluster.api.get(*LEASE))["spec"]["renewTime"] == renewed
     cluster.server.faults.remove(rule)
     await leader.wait_leading(20)

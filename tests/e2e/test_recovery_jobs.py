@@ -1,4 +1,4 @@
-"""Recovery beside what others do: Job controllers that count failures, kubelets that refuse, who watches the daemon."""
+"""Recovery beside what others do: Job controllers that count failures, kubelets that refuse, monitors of the daemon."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who wrote what, and when, by the API server's own audit log."""
+"""Which replica wrote what, and when, by the API server's own audit log."""
 
 import json
 from collections.abc import Sequence

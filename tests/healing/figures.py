@@ -1,4 +1,4 @@
-"""What a failure cost, from a timeline: who moved, where to, and whose the time was."""
+"""What a failure cost, from a timeline: which pods moved, where to, and whose the time was."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping

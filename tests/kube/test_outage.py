@@ -91,7 +91,7 @@ async def test_a_minute_without_an_api_server(caplog: pytest.LogCaptureFixture) 
             for number in range(PODS_AT_ONCE):
                 w.create_pod(f"late-{number}")
             await asyncio.sleep(30)
-            assert not daemon.elector.holds(), "who cannot renew does not lead"
+            assert not daemon.elector.holds(), "a replica that cannot renew does not lead"
             assert daemon.reflector.staleness(now()) > 29
             await stop
             await eventually(lambda: all(w.pod(name).spec.node_name for name in w.versions()), within=120)

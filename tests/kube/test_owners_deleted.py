@@ -380,7 +380,7 @@ async def test_pods_of_a_suspended_owner_that_is_not_watched_are_about_to_go_unt
             await eventually(lambda: bool(known_gone(owners, pod)), within=NEEDED_SECONDS + TICK_SECONDS)
             suspend(w, "ray", False)
             await asyncio.sleep(2 * TICK_SECONDS + 1)
-            assert not known_gone(owners, pod), "no pod has to be looked at"
+            assert not known_gone(owners, pod), "no pod has to be read"
 
 
 @virtual_time

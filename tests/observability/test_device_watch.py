@@ -206,4 +206,4 @@ def test_a_fault_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, cap
         return alive
 
     assert asyncio.run(running())
-    assert "devices could not be looked at" in caplog.text
+    assert "devices could not be surveyed" in caplog.text

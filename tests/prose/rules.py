@@ -24,9 +24,16 @@ PHRASES: Final = (
     _rule(r"\b(?:is|are|was|were|be|been) told\b", "is reported, is logged, is published; or name the actor"),
     _rule(r"\btells?\b (?:why|which|what|how|where|that|of)\b", "reports, shows or says which"),
     _rule(r"\bit is (?:looked|asked|tried|held|searched|waited|counted)\b", "name the actor"),
-    _rule(r"\b(?:is|are) looked (?:at|for|up)\b", "the scheduler checks, reads or searches for"),
+    _rule(
+        r"\b(?:is|are|was|were|be|been) (?:\w+ )?looked (?:at|for|up)\b", "the scheduler checks, reads or searches for"
+    ),
     _rule(r"\b(?:nobody|somebody|whom|anybody|everybody)\b", "no pod, a pod, which, any user"),
     _rule(r"\bwho (?:waits?|asks?|has|have|runs?|was|were|is|are|goes|gives?)\b", "workloads that"),
+    _rule(
+        r"(?:\A|[.,:;!?(]|\b(?:and|but|or|so|that|if|as))\s*\bwho\b"
+        r"(?! (?:else|waits?|asks?|has|have|runs?|was|were|is|are|goes|gives?)\b)",
+        "a user who, a client that, the pod that",
+    ),
     _rule(r"\bwho(?:m?ever|soever)\b", "name the actor: any user, the client that"),
     _rule(r"\banew\b", "again"),
     _rule(r"\bwhatever else\b", "name it"),

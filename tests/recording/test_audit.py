@@ -154,7 +154,7 @@ def test_preemption(d: Audited) -> None:
     assert (preempted["pods"][0]["name"], preempted["outcome"]) == (victim.metadata.name, "going")
     for line in (preempting, preempted):
         assert line["preemptor"] == {"kind": "Pod", "namespace": "default", "name": "high", "uid": high.metadata.uid}
-        assert line["by"]["serviceAccount"] == "urgent-team", "who asked for the one that fits then"
+        assert line["by"]["serviceAccount"] == "urgent-team", "the user of the pod that fits then"
 
 
 def test_every_line_about_a_pod_says_who_asked_for_it(d: Audited) -> None:

@@ -233,7 +233,7 @@ def test_so_many_pods_move_within_an_hour() -> None:
     assert "limits.movesPerHour is 1" in waits[0].status.conditions[0].message
     world.start()
     world.run(600, step=10.0)
-    assert len(world.evictions) == 1, "who comes after a crash counts as well"
+    assert len(world.evictions) == 1, "a move after a crash counts as well"
     world.run(3600, step=30.0)
     assert len(world.evictions) == 2
     assert len(world.nodes_of("g")) == 2 and len(world.nodes_of("h")) == 2

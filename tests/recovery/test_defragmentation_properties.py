@@ -1,4 +1,4 @@
-"""Whatever happens meanwhile: who doesn't allow it stays, none goes without a seat or beyond the budget, gangs gain."""
+"""Whatever happens: pods that don't allow it stay, none goes without a seat or beyond the budget, gangs gain."""
 
 from collections.abc import Iterable
 

@@ -41,7 +41,7 @@ def test_a_smaller_job_moves_so_that_the_gang_keeps_its_leaf() -> None:
     helper = next(migration for migration in world.migrations.values() if migration.spec.makes_room_for)
     assert helper.spec.cause.startswith("makes room for Migration default/g-")
     order = [name for name, _ in world.evictions]
-    assert order.index("small") < order.index("g-1"), "who makes room goes first"
+    assert order.index("small") < order.index("g-1"), "the pod that makes room goes first"
     world.check()
 
 
@@ -146,7 +146,7 @@ def test_what_was_found_in_parts_is_looked_at_again() -> None:
     world.gang("late", 2)
     world.run(20, step=0.05)
     assert len(world.nodes_of("late")) == 2
-    assert world.phases() == [Phase.PLANNED], "who should have moved has no place any more"
+    assert world.phases() == [Phase.PLANNED], "the pod to move has no place any more"
     assert world.evictions == []
     world.check()
 

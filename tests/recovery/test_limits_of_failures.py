@@ -146,7 +146,7 @@ def test_large_migrations_cost_a_step_no_more_than_their_pods() -> None:
         context.track(Tracked(migration))
     began = time.process_time()
     world.recovery.step(world.now)
-    assert time.process_time() - began < 0.8, "1.6 s when each pod was looked up in each Migration"
+    assert time.process_time() - began < 0.8, "1.6 s when each Migration looked up each pod"
 
 
 def test_a_new_leader_counts_the_migrations_of_failed_nodes_that_an_earlier_one_began() -> None:

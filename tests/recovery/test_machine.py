@@ -111,7 +111,7 @@ class Failing(RuleBasedStateMachine):
                 (condition.reason for condition in migration.status.conditions if condition.type == "Reserved"), ""
             )
             assert migration.phase is not None, migration
-            # Who asked for a move that there is no room for waits.
+            # A Migration that there is no room for waits.
             assert migration.phase.over or (migration.phase is Phase.PLANNED and reserved == "NoRoom"), migration
 
 

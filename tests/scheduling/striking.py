@@ -133,7 +133,7 @@ def _books() -> frozenset[CodeType]:
 
 @functools.cache
 def _caches() -> tuple[Any, ...]:
-    """Return the caches of functions: who finds them filled calls less, so engines that share them are struck apart."""
+    """Return the caches of functions. With filled ones an engine calls less, so engines that share them differ."""
     packages = topo_scheduler.scheduling, topo_scheduler.state
     attributes = [
         attribute for package in packages for module in modules_of(package) for attribute in vars(module).values()

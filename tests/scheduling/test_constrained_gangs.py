@@ -182,7 +182,7 @@ def test_what_is_only_preferred_may_spread_further() -> None:
 
 @pytest.mark.parametrize("strategy", ["consolidated", "distributed"])
 def test_labels_that_tell_members_apart_are_reckoned_with(strategy: str) -> None:
-    """Only one pair of members repels each other: who sits where matters, not only how many."""
+    """Only one pair of members repels each other: which member sits where matters, not only how many."""
     d = nodes_in_racks("a", "a", "b")
     term = PodAffinityTerm(LabelSelector({"pair": "x"}), topology_key="rack")
     affinity = pod_anti_affinity("rack")

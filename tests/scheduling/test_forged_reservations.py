@@ -1,4 +1,4 @@
-"""Claims that a tenant reserves for pods of others, or for one pod without end: who may write a status may do that."""
+"""Claims reserved for pods of others, or for one pod without end: the right to write a status allows that."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Gangs: who belongs together, how many they are, and that none goes before all can."""
+"""Gangs: which pods belong together, how many they are, and that none goes before all can."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a node has devices for does not depend on the nodes that were looked at before, however alike they are."""
+"""What a node has devices for does not depend on the nodes that were tried before, however alike they are."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Large workloads that wait: nodes are held for them, and who ends in time uses those meanwhile."""
+"""Large workloads that wait: nodes are reserved for them, and jobs that end in time use those meanwhile."""
 
 import random
 from collections.abc import Iterator

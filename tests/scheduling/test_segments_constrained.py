@@ -188,7 +188,7 @@ def test_on_few_nodes_tied_segments_are_placed_as_well_as_can_be(
 
 
 def test_a_domain_in_which_the_rest_of_a_segment_does_not_run_has_no_zones_for_it() -> None:
-    """Lost members of such a gang once ended the step: leaves far before the domain were looked up in it."""
+    """Lost members of such a gang once ended the step: the search looked up leaves far before the domain in it."""
     room, pods_by_zone = np.array([[4]], np.int64), np.array([0], np.int64)
     share = ZoneShare(np.array([0], np.int64), np.array([4], np.int64))
     zones = Zones(4, room, np.zeros(5, np.int64), pods_by_zone, [share], True)

@@ -1,4 +1,4 @@
-"""A workload of higher priority takes over room for which pods were evicted: who answers for these evictions."""
+"""Which namespace answers for evictions whose room a workload of higher priority takes over."""
 
 from collections import Counter
 from collections.abc import Sequence

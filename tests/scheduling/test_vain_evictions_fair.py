@@ -1,4 +1,4 @@
-"""Evictions in vain: what takes a failure back, what is no failure, and who pays for the pods of others."""
+"""Evictions in vain: what takes a failure back, what is no failure, and which namespace pays for the pods of others."""
 
 from collections import Counter
 from collections.abc import Callable

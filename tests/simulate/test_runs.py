@@ -160,7 +160,7 @@ def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
     assert history.order
     assert sum(outcome.milli for outcome in history.outcomes) <= 1.5 * 16_000
     assert all(stay.end == inf and stay.start == stay.job for stay in history.stays)
-    assert len({outcome.name for outcome in history.outcomes}) == len(history.outcomes), "who comes again is another"
+    assert len({outcome.name for outcome in history.outcomes}) == len(history.outcomes), "each run is another job"
     assert 14_000 <= sum(stay.milli for stay in history.stays) <= 16_000
 
 

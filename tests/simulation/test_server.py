@@ -1,4 +1,4 @@
-"""The server as a thing to start, stop and reach, and who may do what on it."""
+"""The server as a thing to start, stop and reach, and what each user may do on it."""
 
 import stat
 from pathlib import Path

@@ -81,7 +81,7 @@ class DeviceWatch:
             try:
                 await self.look()
             except Exception:  # views must not end the term
-                log.exception("devices could not be looked at; metrics of devices are those of the last look")
+                log.exception("devices could not be surveyed; metrics of devices are those of the last survey")
             await asyncio.sleep(PASS_SECONDS)
 
     async def look(self) -> None:

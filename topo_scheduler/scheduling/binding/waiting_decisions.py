@@ -36,7 +36,7 @@ class WaitingDecisions:
         self._of_pod: dict[str, WaitingDecision] = {}
         self._complete: list[WaitingDecision] = []
         self.outranked: list[str] = []
-        """The pods that give up their room when they are next looked at."""
+        """The pods that give up their room when the next step reaches them."""
 
     def __len__(self) -> int:
         return len(self._of_pod)

@@ -1,9 +1,10 @@
 """Which nominations count that this process did not write, and for how long those of a namespace were in vain.
 
-Who may write the status of a pod can nominate it to any node. So a nomination counts for a minute. A namespace whose
-nominations ended without a bind for a minute altogether loses the benefit for an hour: otherwise it could replace pods,
-or move their nominations, just before each minute is over. Meanwhile the nominations of a namespace count on few nodes
-only, so that others go elsewhere. All that count are charged again for each decision, so their number has a cap, too.
+A user who may write the status of a pod can nominate it to any node. So a nomination counts for a minute. A namespace
+whose nominations ended without a bind for a minute altogether loses the benefit for an hour: otherwise it could replace
+pods, or move their nominations, just before each minute is over. Meanwhile the nominations of a namespace count on few
+nodes only, so that others go elsewhere. All that count are charged again for each decision, so their number has a cap,
+too.
 """
 
 from collections import Counter, defaultdict

@@ -1,8 +1,9 @@
 """Nominations of pods of other schedulers, each for as long as victims may take to end.
 
-Who may write the status of a pod can nominate it to any node, for a scheduler that does not exist. So such a nomination
-counts for a minute, and longer only while pods on the node are being deleted. If its pod is not bound by then, no
-nomination of its namespace counts for an hour. The same holds if its nominations are ended before, again and again.
+A user who may write the status of a pod can nominate it to any node, for a scheduler that does not exist. So such a
+nomination counts for a minute, and longer only while pods on the node are being deleted. If its pod is not bound by
+then, no nomination of its namespace counts for an hour. The same holds if its nominations are ended before, again and
+again.
 """
 
 from topo_scheduler.api.objects import Pod

@@ -215,7 +215,8 @@ class VainEvictions:
     def hand_over(self, uid: str, taken: TakenBy | None, now: float) -> None:
         """Record that the place of a pod goes to a workload of higher priority, which answers for these evictions.
 
-        ``taken``: who keeps the others of its wave from their room, if that workload uses less than half of it.
+        ``taken``: whose pods keep the others of its wave from their room; None if that workload uses half of it or
+        more.
         """
         wave = self._of_pod.get(uid)
         if wave is None or not wave.is_open:

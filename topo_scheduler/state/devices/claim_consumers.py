@@ -1,7 +1,7 @@
 """Which pods use which claims, and which claims become free once some of these pods are gone.
 
-Only pods of its namespace can use a claim. Who may write the status of a claim can reserve it for any pod. So pods of
-other namespaces do not count: no claim makes them hold devices.
+Only pods of its namespace can use a claim. A user who may write the status of a claim can reserve it for any pod. So
+pods of other namespaces do not count: no claim makes them hold devices.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping

@@ -4,8 +4,8 @@ A user who may edit a claim may remove its finalizer and delete it, also the own
 forgets that the devices are in use, and the kubelet does not stop the pod. So the scheduler keeps such a claim itself.
 A scheduler that starts later does not know of it.
 
-Who may write the status of claims too could make up any number of them, reserved for any pod, and delete them. So pods
-of other namespaces do not count, and for each pod no more devices are kept than one pod gets.
+A user who may also write the status of claims could make up any number of them, reserved for any pod, and delete them.
+So pods of other namespaces do not count, and for each pod no more devices are kept than one pod gets.
 """
 
 from typing import Final

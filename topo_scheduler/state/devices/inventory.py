@@ -1,4 +1,4 @@
-"""Devices, classes and claims of the cluster as the API server reports them, and who uses which device.
+"""Devices, classes and claims of the cluster as the API server reports them, and the pods that use each device.
 
 The API server does not check that a device is given only once, so the scheduler must. From a decision until the API
 server shows it, the devices of its claims are *held* here.

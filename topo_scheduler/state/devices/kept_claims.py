@@ -2,7 +2,7 @@
 
 Tenants may create as many claims as the API server takes, each with a specification, annotations and labels of its
 own. So what specifications take is capped, for each namespace and in all. So is the number of pods for which claims are
-reserved: who may write their status can reserve each for 256 of any name.
+reserved: a user who may write their status can reserve each for 256 of any name.
 """
 
 import sys
