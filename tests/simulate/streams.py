@@ -28,7 +28,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from tests.simulate.pool import OLDEST, ORDERS, PoolJob, waits
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
@@ -104,7 +104,7 @@ class Case:
         return cluster, workload
 
     def _first(self, job: Arrival) -> Arrival:
-        if arrival_milli(job) < WHOLE * self.large:
+        if arrival_milli(job) < WHOLE_GPU * self.large:
             return job
         higher = {"priority": 1, "preemption_policy": "Never"}
         pods = (structs.replace(pod, spec=structs.replace(pod.spec, **higher)) for pod in job.pods)
@@ -150,7 +150,7 @@ def steady(history: RunHistory, large: int, warm_up: float) -> Steady:
     of_large = [
         outcome.milli * (outcome.ended - outcome.started)
         for outcome in kept
-        if outcome.ended < inf and outcome.milli >= WHOLE * large
+        if outcome.ended < inf and outcome.milli >= WHOLE_GPU * large
     ]
     return Steady(
         figures.utilisation(history, last, warm_up * last) or 0.0,
@@ -196,7 +196,7 @@ def policy_of(name: str) -> SimulatedPolicy:
 
 def waits_of_large(outcomes: Sequence[WorkloadOutcome], gpus: int) -> tuple[float, float, float]:
     """Return p50, p95 and p99 of the waits of jobs of at least so many GPUs; those that never ran wait for ever."""
-    large = sorted(outcome.started - outcome.arrived for outcome in outcomes if outcome.milli >= WHOLE * gpus)
+    large = sorted(outcome.started - outcome.arrived for outcome in outcomes if outcome.milli >= WHOLE_GPU * gpus)
     p50, p95, p99 = (percentile(large, share) or 0.0 for share in (50, 95, 99))
     return p50, p95, p99
 
@@ -271,7 +271,7 @@ def on_a_pool(case: Case, cluster: ClusterCase, workload: WorkloadCase) -> Itera
     """Yield how long the jobs would wait on a pool of as many GPUs, by their order; and large ones by themselves."""
     milli = capacity_milli(cluster.nodes)
     jobs = [PoolJob(arrival.at, arrival.seconds or 0.0, arrival_milli(arrival)) for arrival in workload.arrivals]
-    least = WHOLE * case.large
+    least = WHOLE_GPU * case.large
     large = [job for job in jobs if job.milli >= least]
     since = case.warm_up * max(job.arrived for job in jobs)
     for name, order in ORDERS.items():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.amounts import arrival_milli
 from topo_scheduler.simulation.cases.model import ClusterCase
@@ -59,7 +59,7 @@ def read(data: Path, name: str, nodes: Sequence[Node] = (), options: str = "") -
     workload = read_workload(f"{path}@{options}" if options else str(path), cluster=cluster)
     return [
         Job(
-            arrival_milli(arrival) // WHOLE,
+            arrival_milli(arrival) // WHOLE_GPU,
             arrival.at,
             float(max(1, round(arrival.seconds or 1.0))),
             arrival.pods[0].spec.priority,

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices, Holding
+from topo_scheduler.api.fractions import WHOLE_GPU
+from topo_scheduler.state.nodes.gpu_shares import Devices, Holding
 
 GPUS = 4
 

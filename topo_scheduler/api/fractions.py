@@ -6,7 +6,8 @@ from typing import Final
 
 from topo_scheduler.api.text import quoted
 
-WHOLE: Final = 1000
+WHOLE_GPU: Final = 1000
+"""A whole GPU, in thousandths of a GPU."""
 _INDEXES: Final = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 
 
@@ -28,7 +29,7 @@ def parse_fraction(text: str) -> int:
 
 def write_fraction(share: int) -> str:
     """Return thousandths of a GPU as a decimal fraction: 500 is ``0.5``."""
-    return f"{share / WHOLE:g}"
+    return f"{share / WHOLE_GPU:g}"
 
 
 def written_share(annotations: Mapping[str, str], name: str) -> int:

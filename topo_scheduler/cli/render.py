@@ -9,13 +9,13 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.text import counted, lacking_labels
 from topo_scheduler.cli import device_rows, gpu_links
 from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.devices.device_survey import DeviceState
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.topology.wiring import readable
 
 PIPE_COLUMNS: Final = 200

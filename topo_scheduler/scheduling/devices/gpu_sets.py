@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.scheduling.devices.claimed_sets import ClaimedSets
 from topo_scheduler.scheduling.devices.device_score import topology_score
@@ -29,7 +30,6 @@ from topo_scheduler.scheduling.devices.shape_tables import ShapeTables
 from topo_scheduler.state.devices.hardware import MAX_GPUS, NodeHardware
 from topo_scheduler.state.devices.node_hardware import NodeGpus
 from topo_scheduler.state.ledger.ledger import Ledger
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.operation_budget import charge, charge_rows

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.charges import charges_of
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.pods.disruption_budgets import Budgets, DisruptionLimit

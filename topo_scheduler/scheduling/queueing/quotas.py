@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.quantity import parse_exact
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import GPUS, Quota, matches
@@ -22,7 +23,6 @@ from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.ledger.namespace_usage import Accounts
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass

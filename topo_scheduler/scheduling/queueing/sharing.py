@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from topo_scheduler.api.config import TopologySpec
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_constrained
@@ -12,7 +13,6 @@ from topo_scheduler.scheduling.queueing.quotas import MAX_NAMESPACES, Group, Quo
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.pods.classes import Cap, PodClass
 from topo_scheduler.state.pods.workloads import MembersByClass
 

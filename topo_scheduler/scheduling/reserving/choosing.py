@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -25,7 +26,6 @@ from topo_scheduler.scheduling.reserving.outlook import endings_on, reservation_
 from topo_scheduler.scheduling.reserving.plan import CountingPlanner, Prospect, plan_reservation
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.claimed_gpus import gpus_in
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload
 from topo_scheduler.state.topology.topology_merge import crossed

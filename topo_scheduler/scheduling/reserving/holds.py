@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.queue_keys import needed_now
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.claimed_gpus import gpus_in
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.workloads import Stage, Workload
 

@@ -22,12 +22,12 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.spares import SparesSpec
 from topo_scheduler.scheduling.queueing.queue_keys import needed_now
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import LedgerEntry
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout, Path

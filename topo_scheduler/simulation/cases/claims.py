@@ -7,7 +7,7 @@ from msgspec import field
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.devices import ResourceClaim, ResourceClaimSpec
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.objects import ApiObject
 from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from topo_scheduler.simulation.cases.amounts import node_milli
@@ -99,8 +99,8 @@ def capacity_of_slices(cluster: ClusterCase) -> dict[str, int]:
     """Return the GPUs of each node that exist only in ResourceSlices, in thousandths. Partitions are not added."""
     milli: dict[str, int] = {}
     for node, size in gpus_of_slices(cluster).values():
-        if size == WHOLE:
-            milli[node] = milli.get(node, 0) + WHOLE
+        if size == WHOLE_GPU:
+            milli[node] = milli.get(node, 0) + WHOLE_GPU
     return milli
 
 
@@ -113,8 +113,8 @@ def _is_gpu(device: PublishedDevice) -> bool:
 
 def _milli(device: PublishedDevice, counters: Mapping[tuple[str, str], object]) -> int:
     if device_survey.profile_of(device) == device_survey.WHOLE:
-        return WHOLE
+        return WHOLE_GPU
     taken = sum(counter.startswith(device_survey.MEMORY_SLICE) for _, counter in device.counters)
     every = sum(set_ in device.counter_sets and name.startswith(device_survey.MEMORY_SLICE) for set_, name in counters)
     # Less than a whole GPU in any case: the whole GPU is a device of its own.
-    return min(WHOLE - 1, WHOLE * taken // every) if every else 0
+    return min(WHOLE_GPU - 1, WHOLE_GPU * taken // every) if every else 0

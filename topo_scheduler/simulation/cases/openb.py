@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Node, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE
@@ -74,16 +74,16 @@ def read_openb_pods(path: Path) -> WorkloadCase:
 
 
 def _arrival(row: Row, name: str) -> Arrival:
-    gpus, milli = row.whole_number("num_gpu", high=MAX_GPUS), row.whole_number("gpu_milli", high=WHOLE)
+    gpus, milli = row.whole_number("num_gpu", high=MAX_GPUS), row.whole_number("gpu_milli", high=WHOLE_GPU)
     if gpus and not milli:
         raise row.error(f"num_gpu is {gpus} and gpu_milli 0", "write the thousandths of each GPU, 1000 for whole ones")
-    if gpus > 1 and milli != WHOLE:
+    if gpus > 1 and milli != WHOLE_GPU:
         raise row.error(f"num_gpu is {gpus} and gpu_milli {milli}", "only one GPU can be shared; write 1000")
     requests: dict[str, Quantity] = {
         "cpu": f"{row.whole_number('cpu_milli')}m",
         "memory": f"{row.whole_number('memory_mib', high=MAX_MIB)}Mi",
     }
-    share = milli if gpus == 1 and 0 < milli < WHOLE else 0
+    share = milli if gpus == 1 and 0 < milli < WHOLE_GPU else 0
     if gpus and not share:
         requests[GPU] = str(gpus)
     models = sorted(set(filter(None, row.fields.get("gpu_spec", "").split("|"))))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.labels import GPU_RESOURCES, GPU_SHARING
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.simulation.cases import gavel, generated, lingjun, muri, openb, topograph
@@ -275,7 +275,7 @@ def _of_jobs(
 
     The caller applies ``changes`` afterwards. Here they decide which jobs are checked for size before pods are made.
     """
-    largest = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
+    largest = max((node_milli(node) // WHOLE_GPU for node in cluster.nodes), default=0) if cluster else 0
     node_gpus = options.take("node-gpus", whole_number(1, 64), max(1, largest or 8))
     annotate_durations = options.take("durations", one_of("annotated", "unknown"), "unknown") == "annotated"
     ignore_priorities = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
@@ -284,7 +284,7 @@ def _of_jobs(
     capacity = capacity_milli(cluster.nodes) if cluster else None
     for job in sorted(jobs, key=lambda job: job.at)[: changes.jobs]:
         if capacity is not None and job.gpus <= (changes.at_most or job.gpus):
-            _check_total(job, WHOLE * job.gpus * changes.gangs, capacity, changes.gangs)
+            _check_total(job, WHOLE_GPU * job.gpus * changes.gangs, capacity, changes.gangs)
         shifted = replace(job, at=round(job.at - first_arrival, 3), priority=0 if ignore_priorities else job.priority)
         arrivals.append(make_arrival(shifted, node_gpus, annotate_duration=annotate_durations))
     return WorkloadCase(name, tuple(arrivals))
@@ -334,9 +334,9 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
         largest_pod = max(pod_milli(pod) for pod in arrival.pods)
         _check_total(arrival, requested_milli, capacity, gangs)
         if largest_pod > largest:
-            problem = f"has a pod of {largest_pod // WHOLE} GPUs, and no node more than {largest // WHOLE}"
-            raise _too_large(arrival, problem, (requested_milli // WHOLE - 1) // gangs)
-        if largest_pod % WHOLE and not has_shared_gpus:
+            problem = f"has a pod of {largest_pod // WHOLE_GPU} GPUs, and no node more than {largest // WHOLE_GPU}"
+            raise _too_large(arrival, problem, (requested_milli // WHOLE_GPU - 1) // gangs)
+        if largest_pod % WHOLE_GPU and not has_shared_gpus:
             raise CaseError(
                 f"{arrival.source}: {arrival.name} asks for a share of a GPU, and no node shares its GPUs; label nodes"
                 f" {GPU_SHARING}=true, or behind a generator, a topograph model or the Lingjun table write"
@@ -347,8 +347,8 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
 def _check_total(workload: Arrival | TracedJob, requested: int, capacity: int, gangs: int) -> None:
     """Raise `CaseError` if a workload requests more than the capacity; both in thousandths of GPUs."""
     if requested > capacity:
-        problem = f"asks for {requested / WHOLE:.10g} GPUs, and the cluster has {capacity // WHOLE}"
-        raise _too_large(workload, problem, capacity // WHOLE // gangs)
+        problem = f"asks for {requested / WHOLE_GPU:.10g} GPUs, and the cluster has {capacity // WHOLE_GPU}"
+        raise _too_large(workload, problem, capacity // WHOLE_GPU // gangs)
 
 
 def _too_large(workload: Arrival | TracedJob, problem: str, fits: int) -> CaseError:

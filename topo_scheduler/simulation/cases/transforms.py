@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from topo_scheduler.api.annotations import GANG_NAME, GANG_SIZE, GPU_COUNT
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.groups import JOB_INDEX
 from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.api.objects import Job, ObjectMeta, OwnerReference, PartialObject, Pod
@@ -69,7 +69,7 @@ def first_arrivals(workload: WorkloadCase, count: int) -> WorkloadCase:
 
 def limit_gpus(workload: WorkloadCase, gpus: int) -> WorkloadCase:
     """Return the workload without arrivals that request more than ``gpus`` GPUs."""
-    kept = tuple(arrival for arrival in workload.arrivals if arrival_milli(arrival) <= gpus * WHOLE)
+    kept = tuple(arrival for arrival in workload.arrivals if arrival_milli(arrival) <= gpus * WHOLE_GPU)
     if workload.arrivals and not kept:
         raise CaseError(f"{workload.name}: everything asks for more than {gpus} GPUs; raise at-most")
     return replace(workload, arrivals=kept)
@@ -137,7 +137,7 @@ def _drawn(
     while True:
         arrival = arrivals[rng.randrange(len(arrivals))]
         milli = milli_by_name[arrival.name]
-        if (min(milli, WHOLE) if len(arrival.pods) == 1 else milli) > room:
+        if (min(milli, WHOLE_GPU) if len(arrival.pods) == 1 else milli) > room:
             return copies
         room -= milli
         copies.append(renamed_copy(arrival, f"tuned-{len(copies)}"))
@@ -212,17 +212,17 @@ def enlarge(workload: WorkloadCase, cluster: ClusterCase | None, factor: int) ->
     Raises:
         CaseError: the pods of a workload differ, so it is unclear which of them to multiply.
     """
-    node_gpus = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
+    node_gpus = max((node_milli(node) // WHOLE_GPU for node in cluster.nodes), default=0) if cluster else 0
     return replace(
         workload, arrivals=tuple(_larger(arrival, factor, max(1, node_gpus or 8)) for arrival in workload.arrivals)
     )
 
 
 def _larger(arrival: Arrival, factor: int, node_gpus: int) -> Arrival:
-    gpus_per_pod = pod_milli(arrival.pods[0]) // WHOLE
+    gpus_per_pod = pod_milli(arrival.pods[0]) // WHOLE_GPU
     if not gpus_per_pod:
         return arrival
-    if any(pod_milli(pod) != gpus_per_pod * WHOLE for pod in arrival.pods) or arrival.groups:
+    if any(pod_milli(pod) != gpus_per_pod * WHOLE_GPU for pod in arrival.pods) or arrival.groups:
         raise CaseError(
             f"{arrival.source or arrival.name}: the pods of {arrival.name} are not alike, or are a PodGroup, so that"
             " they can't be multiplied; leave gangs out, or the workload"

@@ -8,6 +8,7 @@ from typing import Final
 
 from topo_scheduler.api.annotations import MIG_PROFILE
 from topo_scheduler.api.devices import ExactDeviceRequest, ResourceClaimSpec
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
@@ -22,7 +23,6 @@ from topo_scheduler.state.devices.pools import whole_pool
 
 _RESOURCE: Final = "nvidia.com/mig-"
 _PROFILE: Final = re.compile(r"\.profile\s*==\s*(['\"])([^'\"]+)\1")
-_WHOLE_MILLI: Final = 1_000
 MAX_INSTANCES: Final = 1_024
 """Instances that one pod may ask for: a node has fewer."""
 
@@ -83,7 +83,7 @@ def _is_memory(name: str) -> bool:
 def _of_labels(node: Node) -> tuple[MigGeometry, int] | None:
     """Return the geometry and the number of the GPUs of a node, by its labels and resources; None if not known."""
     offered: dict[str, int] = {
-        name: node_milli(node) // _WHOLE_MILLI for name in GPU_RESOURCES if name in node.status.allocatable
+        name: node_milli(node) // WHOLE_GPU for name in GPU_RESOURCES if name in node.status.allocatable
     }
     gpus, _ = describe(node.metadata.labels, offered)
     if gpus is None or not gpus.count:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Final
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.scheduling.devices.gpu_tables import MAX_WEIGHT, GpuTables, shape_of
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.devices.gpu_choosers import (
@@ -28,7 +29,6 @@ from topo_scheduler.state.devices.topology_xml import read_topology
 
 OURS: Final = "ours"
 POLICIES: Final = (OURS, "nvidia-best-effort", "rocm", "first-fit", "random")
-_MILLI: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ def replay(hardware: NodeHardware, history: RunHistory, policies: Sequence[str],
     size = len(hardware.gpus)
     by_node: dict[int, list[Stay]] = {}
     for stay in history.stays:
-        if history.capacity[stay.node] == size * _MILLI and stay.milli and stay.milli % _MILLI == 0:
+        if history.capacity[stay.node] == size * WHOLE_GPU and stay.milli and stay.milli % WHOLE_GPU == 0:
             by_node.setdefault(stay.node, []).append(stay)
-    sizes = Counter(stay.milli // _MILLI for stays in by_node.values() for stay in stays)
+    sizes = Counter(stay.milli // WHOLE_GPU for stays in by_node.values() for stay in stays)
     max_stays = max(sizes.values(), default=1)
     weights = [-(-sizes[number] * MAX_WEIGHT // max_stays) for number in range(size + 1)]
     tables = GpuTables(shape_of(hardware), weights)
@@ -154,7 +154,7 @@ def _shares(tables: GpuTables, choose: Choose, stays: Sequence[Stay], *, beside:
         if not begins:
             free |= held.pop(number, 0)
             continue
-        size = stays[number].milli // _MILLI
+        size = stays[number].milli // WHOLE_GPU
         chosen = choose(free, size)
         if chosen < 0:
             continue

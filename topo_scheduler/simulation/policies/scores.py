@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.small_pods import FGD
 from topo_scheduler.scheduling.extensions.extension import Nodes, Request
 from topo_scheduler.scheduling.extensions.gradient import scored
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY
 

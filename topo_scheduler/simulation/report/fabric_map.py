@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.simulation.virtual.history import RunHistory, Stay
 from topo_scheduler.state.topology.natural_sort import natural_key
 
@@ -59,7 +59,7 @@ def map_run(history: RunHistory, end: float) -> MapRun:
     return MapRun(
         [history.nodes[node] for node in order],
         [history.paths[node] for node in order],
-        [history.capacity[node] // WHOLE for node in order],
+        [history.capacity[node] // WHOLE_GPU for node in order],
         sorted(position[node] for node in history.cordoned if node in position),
         [outcome.name for outcome in history.outcomes],
         [outcome.pods for outcome in history.outcomes],
@@ -79,7 +79,7 @@ def seats(history: RunHistory) -> list[tuple[Stay, list[tuple[int, int, int]]]]:
     If the scheduler named the GPUs, these are used. Otherwise the function takes the first free GPUs, as a device
     plugin might do; the choice has no effect then.
     """
-    taken = [[0] * (milli // WHOLE) for milli in history.capacity]
+    taken = [[0] * (milli // WHOLE_GPU) for milli in history.capacity]
     events = [(stay.start, 1, number) for number, stay in enumerate(history.stays)]
     events += [(stay.end, 0, number) for number, stay in enumerate(history.stays) if stay.end < inf]
     held: dict[int, list[tuple[int, int]]] = {}
@@ -104,10 +104,10 @@ def _seat(stay: Stay, gpus: Sequence[int]) -> list[tuple[int, int]]:
     if stay.devices:
         milli_each = stay.milli // len(stay.devices)
         return [(slot, milli_each) for slot in sorted(stay.devices) if slot < len(gpus)]
-    count = max(1, stay.milli // WHOLE)
+    count = max(1, stay.milli // WHOLE_GPU)
     milli_each = stay.milli // count
     # Free GPUs first; a node without named GPUs always has enough of them.
-    chosen = sorted(range(len(gpus)), key=lambda slot: (gpus[slot] + milli_each > WHOLE, slot))[:count]
+    chosen = sorted(range(len(gpus)), key=lambda slot: (gpus[slot] + milli_each > WHOLE_GPU, slot))[:count]
     return [(slot, milli_each) for slot in sorted(chosen)]
 
 

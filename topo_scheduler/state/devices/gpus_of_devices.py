@@ -18,10 +18,9 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.state.devices.pools import Number, PublishedDevice
 
-WHOLE: Final = 1000
-"""A whole GPU, in thousandths."""
 GPU_LABEL: Final = "gpu"
 TYPES: Final = ("gpu", "mig", "vgpu")
 COMPUTE_SLICES: Final = 7
@@ -55,7 +54,7 @@ def thousandths_of_device(
         counters: all counters of the sets that it consumes, others do not matter.
     """
     if device is None:
-        return WHOLE
+        return WHOLE_GPU
     part = _partition(device, driver, counters)
     if consumed is None:
         return _thousandths(part)
@@ -91,7 +90,7 @@ def _by_kind(counters: Counters) -> Counter[tuple[str, str]]:
 
 
 def _thousandths(part: Fraction) -> int:
-    return ceil(part * WHOLE)
+    return ceil(part * WHOLE_GPU)
 
 
 def _text(device: PublishedDevice | None, attribute: str) -> str:

@@ -11,9 +11,10 @@ from itertools import starmap
 from typing import Final
 
 from topo_scheduler.api.devices import Allocation, ResourceClaim
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
-from topo_scheduler.state.devices.gpus_of_devices import WHOLE, gpus_of_device
+from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pools import PoolId, Slice
 from topo_scheduler.state.ledger.namespace_usage import Accounts
@@ -154,7 +155,7 @@ class ClaimedGpus:
         slices = self._inventory.slices_of_pool(pool)
         newest = max((item.generation for item in slices), default=0)
         offers = [self._offer_of(item) for item in slices if item.generation == newest]
-        return WHOLE * len(frozenset().union(*(sets for sets, _ in offers))) + sum(amount for _, amount in offers)
+        return WHOLE_GPU * len(frozenset().union(*(sets for sets, _ in offers))) + sum(amount for _, amount in offers)
 
     def _offer_of(self, item: Slice) -> tuple[frozenset[str], int]:
         """Return the sets of counters that GPUs of a slice consume, and what its other GPUs are in thousandths."""
@@ -176,7 +177,7 @@ class ClaimedGpus:
         gpus = max(0, self.gpus_of(allocation) - self._requested_of(key)) if allocation is not None else 0
         node = _node_of(allocation) if allocation is not None else ""
         row = self._nodes.row_of.get(node, ANYWHERE)
-        both = ((GPU, gpus // WHOLE), (GPU_SHARE, gpus % WHOLE))
+        both = ((GPU, gpus // WHOLE_GPU), (GPU_SHARE, gpus % WHOLE_GPU))
         amounts = tuple((column, amount) for column, amount in both if amount)
         known = self._counted.get(key)
         if known == (row, node, amounts):
@@ -222,4 +223,4 @@ def _node_of(allocation: Allocation) -> str:
 def gpus_in(amounts: Amounts) -> int:
     """Return how many GPUs amounts have, whole ones and shares, in thousandths."""
     held: Mapping[int, int] = dict(amounts)
-    return WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
+    return WHOLE_GPU * held.get(GPU, 0) + held.get(GPU_SHARE, 0)

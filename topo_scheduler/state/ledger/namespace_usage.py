@@ -8,7 +8,7 @@ restarted process has the same accounts as one that followed every event.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU as GPU_WHOLE
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts
 
@@ -65,7 +65,7 @@ class Accounts:
         nodes = self._nodes
         backed = sum(columns.get(GPU, 0) for columns in nodes.backed_columns.values())
         named = int(nodes.allocatable[:, GPU].sum()) - backed
-        return GPU_WHOLE * named + max(self.offered, GPU_WHOLE * backed)
+        return WHOLE_GPU * named + max(self.offered, WHOLE_GPU * backed)
 
     def held(self, namespace: str) -> Mapping[int, int]:
         """Return what the pods of a namespace hold, by resource column."""
@@ -108,5 +108,5 @@ class Accounts:
 def _held(amounts: Mapping[int, int], column: int) -> int:
     """Return the amount held of a resource; for GPUs in thousandths, including shares."""
     if column == GPU:
-        return GPU_WHOLE * amounts.get(GPU, 0) + amounts.get(GPU_SHARE, 0)
+        return WHOLE_GPU * amounts.get(GPU, 0) + amounts.get(GPU_SHARE, 0)
     return amounts.get(column, 0)

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topo_scheduler.api.fractions import WHOLE_GPU
+
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
-WHOLE_GPU: Final = 1000
-"""A whole GPU, in thousandths."""
 _FEW_ROWS: Final = 4
 """Rows up to which a loop is faster than arrays."""
 

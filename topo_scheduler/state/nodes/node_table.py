@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.objects import Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
@@ -19,7 +20,7 @@ from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
 from topo_scheduler.state.nodes.daemon_changes import DaemonChanges
 from topo_scheduler.state.nodes.gpu_facts import GpuFacts
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices
+from topo_scheduler.state.nodes.gpu_shares import Devices
 from topo_scheduler.state.nodes.images import Images
 from topo_scheduler.state.nodes.label_sets import LabelSets
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, MAX_OFFERED_NAMES, Amounts, ResourceTable

@@ -15,7 +15,8 @@ from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.state.nodes.numa_report import NumaAmounts
 
-_MILLI: Final = 1000
+_MILLI_CPU: Final = 1000
+"""A CPU, in thousandths of a CPU."""
 MAX_KEPT_CONTAINERS: Final = 32
 MAX_KEPT_AMOUNTS: Final = 128
 """Pairs of container and resource of a pod."""
@@ -163,7 +164,7 @@ def _amounts(container: Container, *, exclusive: bool) -> NumaAmounts:
         if not is_device and not (exclusive and (name in ("cpu", "memory") or name.startswith("hugepages-"))):
             continue
         amount = _read(name, value)
-        if name == "cpu" and amount % _MILLI:
+        if name == "cpu" and amount % _MILLI_CPU:
             continue  # such a container shares its CPUs
         if amount:
             amounts[name] = amount
@@ -172,6 +173,6 @@ def _amounts(container: Container, *, exclusive: bool) -> NumaAmounts:
 
 def _read(name: str, value: Quantity) -> int:
     try:
-        return parse_quantity(value, _MILLI if name == "cpu" else 1)
+        return parse_quantity(value, _MILLI_CPU if name == "cpu" else 1)
     except QuantityError:
         return 0

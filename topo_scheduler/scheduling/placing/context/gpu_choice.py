@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError
 from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets, indexes_of
@@ -15,7 +16,6 @@ from topo_scheduler.scheduling.devices.linked_devices import NO_NEEDS
 from topo_scheduler.scheduling.devices.plugin_choice import set_of
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus, needs_close_gpus
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.classes import PodClass
 

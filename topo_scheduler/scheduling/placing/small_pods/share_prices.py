@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.fractions import WHOLE_GPU
 from topo_scheduler.scheduling.extensions.gradient import kernels
-from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, Popular, ShareWorth
 
