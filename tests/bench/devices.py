@@ -16,6 +16,8 @@ from itertools import product
 from statistics import mean, median, stdev
 from typing import Final
 
+from tests.devices.gpu_stream import bandwidth_kept, usual_sizes
+from tests.devices.mig_stream import WARM_UP, MigLoad, MigOutcome, run_stream
 from tests.devices.shapes import dgx_1v, folder, from_file
 from tests.docs.results import keep
 from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, Shape, shape_of
@@ -27,10 +29,8 @@ from topo_scheduler.simulation.devices.gpu_choosers import (
     RocmWeights,
     first_fit,
 )
-from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
 from topo_scheduler.simulation.devices.mig_choosers import ChooseSlot, RandomSlot, packed, spread
 from topo_scheduler.simulation.devices.mig_choosers import first_fit as first_slot
-from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, MigOutcome, run_stream
 from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware, pair_bandwidth
 from topo_scheduler.state.devices.mig import GIB, geometry_of
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tests.devices.mig_stream import WARM_UP, MigLoad, MigOutcome, StreamRequest, requests_of
 from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking
 from tests.scheduling.driver import configured
@@ -21,7 +22,6 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.moving.plan import MovePlan, PlannedMove
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
-from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, MigOutcome, StreamRequest, requests_of
 from topo_scheduler.state.devices.mig import MigGeometry, MigProfile
 
 from .objects import Json

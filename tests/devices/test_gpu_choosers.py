@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.devices.gpu_stream import bandwidth_kept, usual_sizes
 from tests.devices.shapes import dgx_1v, from_file
 from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, shape_of
 from topo_scheduler.scheduling.devices.plugin_choice import members_of, set_of
@@ -16,7 +17,6 @@ from topo_scheduler.simulation.devices.gpu_choosers import (
     RocmWeights,
     first_fit,
 )
-from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
 from topo_scheduler.state.devices.hardware import Gpu, GpuLink, NodeHardware, PciePath
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.devices.gpu_stream import bandwidth_kept, usual_sizes
 from tests.devices.shapes import dgx_1v, from_file
 from topo_scheduler.kernels.gpu_sets import ring_bandwidths
 from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, Shape, shape_of
 from topo_scheduler.scheduling.devices.plugin_choice import members_of, set_of
 from topo_scheduler.simulation.devices.gpu_choosers import Choose, NvidiaBestEffort, RocmWeights
-from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
 from topo_scheduler.state.devices.hardware import MAX_GPUS, Gpu, HardwareError, NodeHardware
 
 WEIGHTS = usual_sizes(8)

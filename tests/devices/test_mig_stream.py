@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 
 from tests.bench.mig_repack import Repacking
+from tests.devices.mig_stream import WARM_UP, MigLoad, run_stream
 from topo_scheduler.scheduling.devices.mig_slots import MigSlot, MigSlots, SplitGpu
 from topo_scheduler.simulation.devices.mig_choosers import RandomSlot, first_fit, packed, spread
 from topo_scheduler.simulation.devices.mig_repacking import maximal_sets
-from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, run_stream
 from topo_scheduler.state.devices.mig import GIB, MigGeometry, MigProfile, geometry_of
 
 

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2] / "topo_scheduler"
 PACKAGES = {
     path.parent.relative_to(ROOT.parent).as_posix().replace("/", "."): path for path in ROOT.rglob("__init__.py")
 }
+LEAST_WORDS = 4
+"""Words with which a package says what lives there: a name alone says nothing."""
 SAYS = re.compile(r"^Imported by: (.+?)\.$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,6 +44,16 @@ def _importers() -> dict[str, set[str]]:
             for depth in range(min(len(parts), 2), len(parts) + 1):
                 importers[".".join(parts[:depth])].add(module if package == ROOT.name else package)
     return importers
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_a_package_says_what_lives_there(package: str) -> None:
+    docstring = ast.get_docstring(ast.parse(PACKAGES[package].read_text())) or ""
+    first = docstring.partition("\n\n")[0]
+    assert not first.startswith("Imported by") and first.endswith(".")
+    own_names = {*package.split("."), "package"}
+    words = [word for word in re.findall(r"[\w-]+", first) if word.lower() not in own_names]
+    assert len(words) >= LEAST_WORDS, f"{package}: {first}"
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))

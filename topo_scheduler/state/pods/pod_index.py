@@ -263,10 +263,6 @@ class PodIndex:
         """
         return self.repelling_index.candidates(namespace, labels, self._stand_ins_of)
 
-    def stand_in(self, holder: str, topology_key: str) -> CountedTerm | None:
-        """Return the term that may replace the anti-affinity of a namespace's pods toward other namespaces."""
-        return self._stand_ins.get(holder, {}).get(topology_key)
-
     def _stand_ins_of(self, holder: str) -> Iterable[CountedTerm]:
         return islice(self._stand_ins.get(holder, {}).values(), MAX_CROSS_NAMESPACE_TERMS)
 
