@@ -204,7 +204,11 @@ _METRICS: Final = """\
 # Metrics
 
 The scheduler serves metrics at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries
-the name of a pod or a job. For example, alert if pods are pending for more than an hour:
+the name of a pod or a job. Names have the prefix `topology_scheduler`. Four that were promised earlier have the
+shorter prefix `topology`: `topology_domain_utilization_ratio`, `topology_gpu_allocation_ratio`,
+`topology_placement_decisions_total` and `topology_recovery_duration_seconds`.
+
+For example, alert if pods are pending for more than an hour:
 
 ```text
 topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600

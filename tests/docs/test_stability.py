@@ -1,9 +1,11 @@
 """The page of stable names lists every public name, so that none changes unnoticed."""
 
+import re
 from typing import Final
 
 import pytest
 
+from tests.docs.generate import REFERENCE
 from tests.docs.printed import COMMANDS_WITH_JSON, written_fields
 from tests.docs.public_names import public_names
 from tests.docs.stability import SECTIONS, listed_names
@@ -40,3 +42,5 @@ def test_metrics_have_one_of_two_prefixes() -> None:
         name for name in public_names()["Metrics"] if not name.startswith("topology_scheduler_") and "{" not in name
     }
     assert shorter == _PROMISED_METRICS
+    introduction = (REFERENCE / "metrics.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert set(re.findall(r"`(topology_\w+)`", introduction)) - {"topology_scheduler"} == _PROMISED_METRICS
