@@ -58,6 +58,13 @@ def test_check_config_imports_what_reads_configurations() -> None:
     assert not modules & (NEVER | COMPILED | CLUSTER)
 
 
+def test_filter_computes_without_the_compiler_and_without_http(tmp_path: Path) -> None:
+    (snapshot := tmp_path / "cluster.yaml").write_text("nodes: []\npods: []\npending: []\n")
+    modules = imported("filter", "--snapshot", str(snapshot))
+    assert "numpy" in modules, "it has the state of the scheduler, so it is no simple command"
+    assert not modules & (NEVER | COMPILED | {"aiohttp", "rich", "urllib3", "kubernetes_asyncio"})
+
+
 @pytest.mark.parametrize(
     ("command", "without"),
     [
