@@ -32,6 +32,11 @@ QUOTES: Final[dict[str, tuple[str, ...]]] = {
         "{{fragmentation.default.fragmentation:.1f}} % of the GPUs are allocated this way,"
         " {{fragmentation_off.default.off:.1f}} % by the score of leaves.",
     ),
+    "docs/decisions/0017-room-for-others.md": (
+        "Without headroom kubelets refused {{beside_others_without_headroom.refused_percent}} in 100 binds of this"
+        " scheduler. With it they refused {{beside_others.refused_here}} of {{beside_others.pods_each:,}} binds in"
+        " three runs",
+    ),
     "docs/explanation/barrier.md": (
         "{{operations.shortest_us}} to {{operations.longest_us}} in the worst measured cases.",
         "{{operations.victims_of_a_gang_of_64}} for a gang of 64 on {{operations.nodes}} nodes.",
@@ -46,6 +51,10 @@ QUOTES: Final[dict[str, tuple[str, ...]]] = {
     "docs/explanation/reliability.md": (
         "the first bind came up to {{failover_outage.next_bind_s.2:.0f}} seconds after the first answer",
     ),
+    "docs/how-to/resource-claims.md": (
+        "The last [long run](../reference/long-runs.md) found {{devices.result}}, but those below.",
+    ),
+    "docs/reference/device-selectors.md": ("The last [long run](long-runs.md) found {{cel.result}}.",),
     "docs/how-to/record-and-replay.md": (
         "{{record_costs.bytes_a_decision}} bytes on disk for each decision;",
         "{{record_costs.cpu_ms_a_pod.0}} to {{record_costs.cpu_ms_a_pod.1}} ms of CPU time for each pod;",

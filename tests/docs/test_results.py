@@ -11,7 +11,7 @@ from tests.docs import results, templates
 from tests.docs.generate import PAGES, REFERENCE
 from tests.docs.pages import tables
 from tests.docs.quotes import QUOTES
-from tests.docs.results import RESULTS, entries, keep
+from tests.docs.results import RESULTS, entries, keep, runs
 from tests.docs.templates import PLACEHOLDER, SUFFIX, rendered, values
 
 TEMPLATES = sorted(RESULTS.glob(f"*{SUFFIX}"))
@@ -55,6 +55,33 @@ def test_no_row_of_a_template_has_a_number_of_its_own(path: Path) -> None:
         for row in rows:
             text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", PLACEHOLDER.sub("", row))
             assert not re.search(r"(?<![\w.])\d", text), row
+
+
+LONG_RUNS = (
+    *("attacks", "attacks_devices", "half_gangs", "zombies", "churn", "churn_with_faults", "soak", "starvation"),
+    *("fragmentation", "every_way", "gap_together", "mutation", "bench", "differential", "devices", "cel"),
+    "claim_writers",
+)
+"""Runs whose command is the long form of a check in CI."""
+
+
+def test_the_page_of_long_runs_has_a_row_for_each() -> None:
+    template = (RESULTS / f"long-runs.md{SUFFIX}").read_text(encoding="utf-8")
+    (rows,) = ([row.strip("| ").split(" | ") for row in table[1:]] for table in tables(template))
+    assert [row[0] for row in rows] == [f"`{{{{{name}.command}}}}`" for name in LONG_RUNS]
+    for name, (_, checks, *facts, result) in zip(LONG_RUNS, rows, strict=True):
+        assert checks and facts == [f"{{{{{name}.takes}}}}", f"{{{{{name}.date}}}}"]
+        assert result.startswith(f"[{{{{{name}.result}}}}](")
+
+
+def test_what_calls_itself_a_long_form_or_keeps_its_result_has_a_row() -> None:
+    tests = Path(results.__file__).parents[1]
+    commands = " ".join(runs()[name]["command"] for name in LONG_RUNS)
+    for path in tests.rglob("__main__.py"):
+        module = ".".join(path.parent.relative_to(tests.parent).parts)
+        source = path.read_text(encoding="utf-8")
+        if ": the long form" in source or re.search(r"\bkeep\(", source):
+            assert f"python -m {module}" in commands, module
 
 
 # ---------------------------------------------------------------- data
