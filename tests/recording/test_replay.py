@@ -154,7 +154,7 @@ def test_an_observed_engine_passes_on_each_recorded_call_as_the_engine_defines_i
         return "answer"
 
     class Listener:
-        def hears(self, name: str, arguments: Sequence[Any]) -> None:
+        def call_starts(self, name: str, arguments: Sequence[Any]) -> None:
             heard.append((name, list(arguments)))
 
         def __getattr__(self, name: str) -> Any:
@@ -710,20 +710,20 @@ class Broken:
         self.calls = 0
         self.told: list[Exception] = []
 
-    def begins(self, engine: Engine) -> None:
+    def engine_made(self, engine: Engine) -> None:
         """Nothing."""
 
-    def hears(self, name: str, arguments: Any) -> None:
+    def call_starts(self, name: str, arguments: Any) -> None:
         self.calls += 1
         raise RuntimeError("odd")
 
-    def heard(self, heard: ObservedCall) -> None:
+    def call_ended(self, call: ObservedCall) -> None:
         """Nothing."""
 
     def ends(self) -> None:
         """Nothing."""
 
-    def broke(self, error: Exception) -> None:
+    def listener_failed(self, error: Exception) -> None:
         self.told.append(error)
 
 

@@ -131,7 +131,7 @@ class Audit:
 
     # ------------------------------------------------------------ as a listener
 
-    def begins(self, engine: Engine) -> None:
+    def engine_made(self, engine: Engine) -> None:
         """Start a term: the new engine gets all pods again."""
         self._engine = engine
         self._origins.clear()
@@ -141,32 +141,32 @@ class Audit:
         self._logged_reasons.clear()
         self._write("began", spec=engine.config.topology.spec)
 
-    def hears(self, name: str, arguments: Sequence[Any]) -> None:
+    def call_starts(self, name: str, arguments: Sequence[Any]) -> None:
         """Do nothing: the result of the call is not known yet."""
 
-    def heard(self, heard: ObservedCall) -> None:
+    def call_ended(self, call: ObservedCall) -> None:
         """Write the lines for a call."""
-        for pod, lineage in heard.owners:
+        for pod, lineage in call.owners:
             if pod.metadata.uid not in self._origins:
                 self._add_pod(pod, lineage)
-        match heard.name:
+        match call.name:
             case "pods_applied":
-                self._pods(heard.arguments[0])
+                self._pods(call.arguments[0])
             case "pod_deleted":
-                self._forget(heard.arguments[0])
+                self._forget(call.arguments[0])
             case "bind_finished":
-                uid, outcome, message, _ = heard.arguments
+                uid, outcome, message, _ = call.arguments
                 self._bind_ended(uid, outcome, message)
             case "eviction_finished":
-                self._eviction_ended(*heard.arguments[:3])
+                self._eviction_ended(*call.arguments[:3])
             case "seat_taken":
-                self._moved(*heard.arguments)
+                self._moved(*call.arguments)
             case "configure":
-                self._write("configured", spec=heard.arguments[0].topology.spec)
-        for instruction in heard.out:
+                self._write("configured", spec=call.arguments[0].topology.spec)
+        for instruction in call.out:
             self._instruction(instruction)
 
-    def broke(self, error: Exception) -> None:
+    def listener_failed(self, error: Exception) -> None:
         """Write that this listener failed and gets no further calls."""
         self._write("broke", reason=f"{type(error).__name__}: {error}; nothing more is written in this term")
 

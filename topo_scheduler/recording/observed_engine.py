@@ -58,20 +58,20 @@ class ObservedCall:
 class CallListener(Protocol):
     """A listener. It must be fast, because decisions wait for it. A listener that raises gets no further calls."""
 
-    def begins(self, engine: Engine) -> None:
-        """An engine was made and has no state yet."""
+    def engine_made(self, engine: Engine) -> None:
+        """Note a new engine, which has no state yet."""
 
-    def hears(self, name: str, arguments: Sequence[Any]) -> None:
-        """The engine is about to be called."""
+    def call_starts(self, name: str, arguments: Sequence[Any]) -> None:
+        """Note that the engine is about to be called."""
 
-    def heard(self, heard: ObservedCall) -> None:
-        """The call has ended."""
+    def call_ended(self, call: ObservedCall) -> None:
+        """Note that a call has ended."""
 
     def ends(self) -> None:
-        """The engine gets no further calls."""
+        """Note that the engine gets no further calls."""
 
-    def broke(self, error: Exception) -> None:
-        """The listener raised, and gets no further calls of this engine."""
+    def listener_failed(self, error: Exception) -> None:
+        """Note that this listener raised an exception, and gets no further calls of this engine."""
 
 
 class CallNotifier:
@@ -94,19 +94,19 @@ class CallNotifier:
 
     def observe(self, name: str, arguments: Sequence[Any], work: Callable[[ObservedCall], T]) -> T:
         """Make a call and notify the listeners."""
-        self.notify_all(lambda listener: listener.hears(name, arguments))
-        heard = self.open = ObservedCall(name, arguments)
+        self.notify_all(lambda listener: listener.call_starts(name, arguments))
+        call = self.open = ObservedCall(name, arguments)
         try:
-            result = work(heard)
+            result = work(call)
             if isinstance(result, list):
-                heard.out = result
+                call.out = result
             return result
         except Exception as error:
-            heard.raised = f"{type(error).__name__}: {error}"
+            call.raised = f"{type(error).__name__}: {error}"
             raise
         finally:
             self.open = None
-            self.notify_all(lambda listener: listener.heard(heard))
+            self.notify_all(lambda listener: listener.call_ended(call))
 
     def notify_all(self, notify: Callable[[CallListener], None]) -> None:
         """Notify each listener. A failure of a listener does not stop scheduling."""
@@ -116,7 +116,7 @@ class CallNotifier:
             except Exception as error:
                 self._listeners.remove(listener)
                 log.exception("%s failed, and gets no more calls in this term", type(listener).__name__)
-                listener.broke(error)
+                listener.listener_failed(error)
 
 
 class RecordingGuard:
@@ -166,7 +166,7 @@ class ObservedEngine(Engine):
         self.extensions.guard = RecordingGuard(
             guard.inner if isinstance(guard, RecordingGuard) else guard, self.notifier
         )
-        self.notifier.notify_all(lambda listener: listener.begins(self))
+        self.notifier.notify_all(lambda listener: listener.engine_made(self))
 
     # ------------------------------------------------------------ observed calls, as the engine defines them
 
@@ -300,10 +300,10 @@ class ObservedEngine(Engine):
         if self.notifier.open is not None:
             return method(now, clock, *arguments, **named)
 
-        def timed(heard: ObservedCall) -> T:
+        def timed(call: ObservedCall) -> T:
             def read() -> float:
-                heard.clock.append(clock())
-                return heard.clock[-1]
+                call.clock.append(clock())
+                return call.clock[-1]
 
             return method(now, read, *arguments, **named)
 

@@ -43,33 +43,33 @@ class Recorder:
 
     # ------------------------------------------------------------ as a listener
 
-    def begins(self, engine: Engine) -> None:
+    def engine_made(self, engine: Engine) -> None:
         """Start a term, and a segment with it."""
         assert isinstance(engine, ObservedEngine)
         self._engine, self._term, self._calls = engine, uuid.uuid4().hex, 0
         self._begin(TERM, None)
 
-    def hears(self, name: str, arguments: Sequence[Any]) -> None:
+    def call_starts(self, name: str, arguments: Sequence[Any]) -> None:
         """Encode the arguments before the call, because the engine may change them."""
         if not self.writer.failed:
             self._arguments = encode_arguments(name, arguments)
 
-    def heard(self, heard: ObservedCall) -> None:
+    def call_ended(self, call: ObservedCall) -> None:
         """Pass the line of a call to the writer."""
         if self.writer.failed:
             return
-        line = RecordLine(heard.name, msgspec.Raw(self._arguments), clock=heard.clock, raised=heard.raised)
-        if heard.owners:
-            line.owners = [self._number(lineage, line.lineages) for _, lineage in heard.owners]
-        if heard.answers:
-            line.answers = [msgspec.Raw(encode_answer(answer)) for answer in heard.answers]
-        line.out = encode_out(heard.out)
+        line = RecordLine(call.name, msgspec.Raw(self._arguments), clock=call.clock, raised=call.raised)
+        if call.owners:
+            line.owners = [self._number(lineage, line.lineages) for _, lineage in call.owners]
+        if call.answers:
+            line.answers = [msgspec.Raw(encode_answer(answer)) for answer in call.answers]
+        line.out = encode_out(call.out)
         self.writer.put(printable_json(encoder.encode(line)))
         self._calls += 1
         if self.writer.full and self._may_checkpoint():
             self.checkpoint()
 
-    def broke(self, error: Exception) -> None:
+    def listener_failed(self, error: Exception) -> None:
         """Stop the record, because this listener failed and calls would be missing."""
         self.writer.stop(f"{type(error).__name__}: {error}")
 

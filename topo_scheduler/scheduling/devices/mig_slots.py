@@ -1,4 +1,4 @@
-"""Where on which GPU a MIG instance goes: there where the least capacity for other instances is lost.
+"""The GPU for a MIG instance, and its place there: the one that costs the least capacity for other instances.
 
 The capacity of a GPU is the sum over profiles of the share of their places that are free. A profile weighs as much as
 it has memory slices. So a whole GPU counts as much for one large instance as for the small ones that could be in its

@@ -1,4 +1,4 @@
-"""What counts twice on a node: room that is promised to a pod, and the pods that still hold it and are to leave."""
+"""What counts twice on a node: room that is promised to a pod, while the pods that are to leave still hold it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping

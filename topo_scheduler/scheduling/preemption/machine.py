@@ -530,8 +530,8 @@ class Preempting:
     def _call_forgiven(self) -> None:
         """Let the workloads search at once that waited for a pause of their namespace which was taken back."""
         forgiven = self.vain_evictions.forgiven
-        waiting = ((id_, self._workloads.get(id_)) for id_ in list(self._turns.again))
-        self._turns.search_at_once(id_ for id_, it in waiting if it is not None and it.namespace in forgiven)
+        waiting = [workload for id_ in list(self._turns.again) if (workload := self._workloads.get(id_)) is not None]
+        self._turns.search_at_once(workload.id for workload in waiting if workload.namespace in forgiven)
         forgiven.clear()
 
     def _end_unclaimed(self, now: float) -> list[Instruction]:

@@ -27,16 +27,17 @@ from topo_scheduler.scheduling.preemption.namespace_pauses import Failure, Names
 from topo_scheduler.state.nodes.resources import Amounts
 
 PAUSED: Final = (
-    "The scheduler evicts no pod to make room for this namespace now, as it did so in vain before: pods were deleted"
-    " before they were bound or did not use the room, or their volumes, resource claims or binds failed"
+    "The scheduler evicts no pod to make room for this namespace now, because earlier evictions for it were in vain."
+    " Its pods were deleted before they were bound or did not use the room, or their volumes, resource claims or binds"
+    " failed"
 )
 ONE_AT_A_TIME: Final = (
-    "The scheduler evicts pods for one workload of this namespace at a time, now for another one, as it did so in vain"
-    " before"
+    "The scheduler evicts pods for one workload of this namespace at a time, because earlier evictions for it were in"
+    " vain. It is the turn of another workload"
 )
 BINDS_HANG: Final = (
-    "The scheduler evicts pods for one workload of this namespace at a time, as binds hang of pods for which it evicted"
-    " others"
+    "The scheduler evicts pods for one workload of this namespace at a time, because pods for which it evicted others"
+    " are not bound yet: the API server has not answered their binds"
 )
 TURN_SECONDS: Final = 5.0
 """Seconds after which a workload searches for victims again, if pods are evicted for another of its namespace.
@@ -215,8 +216,8 @@ class VainEvictions:
     def hand_over(self, uid: str, taken: TakenBy | None, now: float) -> None:
         """Record that the place of a pod goes to a workload of higher priority, which answers for these evictions.
 
-        ``taken``: whose pods keep the others of its wave from their room; None if that workload uses half of it or
-        more.
+        ``taken``: whose pods took the room of the other pods for which these evictions were made; None if that workload
+        uses at least half of it.
         """
         wave = self._of_pod.get(uid)
         if wave is None or not wave.is_open:

@@ -83,9 +83,9 @@ class KeptProfiles:
         if self._memory.deserves_warning(namespace):
             self.warnings.append(
                 f"namespace {namespace}: the labels, volumes and affinity of its running pods take more than"
-                f" {MAX_PROFILE_BYTES_OF_NAMESPACE:,} bytes, or it takes most of the {MAX_TENANT_BYTES:,} bytes for all"
-                " namespaces; affinity of its newest large pods keeps no pod away and attracts none. Delete pods, or"
-                " give them fewer terms"
+                f" {MAX_PROFILE_BYTES_OF_NAMESPACE:,} bytes, or most of the {MAX_TENANT_BYTES:,} bytes for all"
+                " namespaces. The scheduler ignores the affinity of its newest large pods: it keeps no pod away and"
+                " attracts none. Delete pods, or give them fewer terms"
             )
 
     def _reduced(self, profile: Profile) -> Profile:

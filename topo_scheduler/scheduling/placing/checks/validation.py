@@ -130,7 +130,7 @@ def holds_in_turn(
     rows: Sequence[Sequence[int]],
     seated: Sequence[tuple[int, int]],
 ) -> str:
-    """Return a message about a member whose row is closed by members before it, or an empty string."""
+    """Return a message about a member whose node the members before it rule out, or an empty string."""
     seated_pods: list[tuple[int, Profile]] = []
     filter_context = filter_context.remembering()
     for group, position in seated:
@@ -138,7 +138,7 @@ def holds_in_turn(
         cls, profile, row = query.groups[group][0], query.profiles[group][position], rows[group][position]
         effective_class = filter_context.seen_beside(cls, profile, seated_pods)
         if not allowed_rows(filter_context, effective_class, np.array([row], np.int64), seated_pods).all():
-            return f"node {filter_context.nodes.names[row]} is closed by members seated before"
+            return f"node {filter_context.nodes.names[row]} is ruled out for a member by the members placed before it"
         if profile is not None:
             seated_pods.append((row, profile))
     return ""
