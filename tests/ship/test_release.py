@@ -86,6 +86,13 @@ def _texts_with(version: str, folder: Path) -> list[str]:
     ]
 
 
+def _set_version(version: str, folder: Path) -> list[str]:
+    """Return the files that the script changed."""
+    command = ["bash", ".ci/set-version", version]
+    result = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=30)
+    return result.stdout.splitlines()
+
+
 def test_a_release_writes_the_version_wherever_the_tree_carries_it(tmp_path: Path) -> None:
     for name in _names(ROOT):
         if not name.startswith("tests/"):
@@ -94,16 +101,16 @@ def test_a_release_writes_the_version_wherever_the_tree_carries_it(tmp_path: Pat
     _git(tmp_path, "init", "--quiet", "--initial-branch=main")
     _git(tmp_path, "add", "--all", "--force")
     before = _texts_with(topo_scheduler.__version__, tmp_path)
-    command = ["bash", ".ci/set-version", "90.1.2"]
-    result = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=30)
+    assert _set_version(topo_scheduler.__version__, tmp_path) == [], "as for a first release"
+    written = set(_set_version("90.1.2", tmp_path))
     assert _texts_with(topo_scheduler.__version__, tmp_path) == []
     after = _texts_with("90.1.2", tmp_path)
     assert after == [line.replace(topo_scheduler.__version__, "90.1.2") for line in before]
-    assert set(result.stdout.splitlines()) == {line.partition(": ")[0] for line in after}
-    assert {"manifests/base/deployment.yaml", "manifests/install.yaml", "README.md"} <= set(result.stdout.splitlines())
+    assert written == {line.partition(": ")[0] for line in after}
+    assert {"manifests/base/deployment.yaml", "manifests/install.yaml", "README.md"} <= written
 
 
 def test_a_release_commits_what_it_wrote() -> None:
     script = (ROOT / ".ci" / "release").read_text(encoding="utf-8")
-    assert 'changed < <(bash .ci/set-version "$version")' in script
+    assert 'written=$(bash .ci/set-version "$version")' in script
     assert 'git commit --quiet --message "Release $version" CHANGELOG.md "${changed[@]}"' in script
