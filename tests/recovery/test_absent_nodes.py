@@ -216,3 +216,26 @@ def test_nodes_that_are_listed_again_or_have_no_pods_are_forgotten() -> None:
         world.tell_pod(uid)
     world.run(1)
     assert not known
+
+
+def test_nodes_that_were_withheld_are_asked_for_once_more() -> None:
+    """A minute ago they did not exist, with many others; since then they may have been created again."""
+    world = SilentServer(FORCED, LEAVES)
+    for name, size in (("team", 3), ("b", 4), ("c", 4)):
+        run_gang(world, name, size)
+    names = sorted({pod.spec.node_name for pod in world.pods.values()})[:10]
+    world.delete_nodes(*names, watched=False)
+    world.start()
+    world.run(2, step=0.25)
+    for name in list(world.finds):
+        world.recovery.absent_nodes.answered(name, False, world.now)
+    asked = len(world.finds)
+    world.run(30)
+    assert asked == len(names) and world.recovery.absent_nodes.held
+    world.finds.clear()
+    world.run(60)
+    assert sorted(world.finds) == names and not world.evictions
+    for name in names:
+        world.recovery.absent_nodes.answered(name, False, world.now)
+    world.run(30)
+    assert world.evictions

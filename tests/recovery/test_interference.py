@@ -6,9 +6,10 @@ from itertools import pairwise
 import pytest
 
 from tests.recovery.world import World, copy_of
-from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, Move, Phase
+from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, MigrationWrite, Move, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core.migrations import MAX_REPLACED_EDITS
+from topo_scheduler.recovery.model.instructions import CreateMigration, RecoveryInstruction
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 WIDE = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
@@ -175,23 +176,59 @@ def test_a_deleted_migration_of_a_user_stays_deleted() -> None:
     assert world.nodes_of("g-") == before and not world.migrations
 
 
-def test_a_request_that_finds_no_room_keeps_no_gang_on_a_dead_node() -> None:
-    """It may move only the pod that it names, to the same leaf; recovery may restart the whole gang elsewhere."""
+def delete_pods_of(world: World, node: str) -> None:
+    """Delete a node, and then its pods, as the garbage collector of pods does."""
+    uids = [pod.metadata.uid for pod in world.pods.values() if pod.spec.node_name == node]
+    world.delete_nodes(node)
+    world.run(5)
+    for uid in uids:
+        if uid in world.pods:
+            world.finish_pod(uid)
+
+
+@pytest.mark.parametrize("requests", [0, 1, 10])
+@pytest.mark.parametrize("lose", [World.fail, delete_pods_of], ids=["silent", "deleted"])
+def test_requests_that_find_no_room_keep_no_gang_on_a_dead_node(
+    lose: Callable[[World, str], None], requests: int
+) -> None:
+    """They may move only the pod that they name, to the same leaf; recovery may restart the whole gang elsewhere."""
     world = World(FORCED, {"s1/l1": 3, "s2/l1": 4})
     fillers = [world.put(f"other-{node}", node, 8, bare=True) for node in world.node_objects if node.startswith("s2")]
     world.gang("g", 3)
     world.run()
     for filler in fillers:
         world.finish_pod(filler.metadata.uid)
-    world.request("please", "g-0")
-    world.run(5)
-    assert world.phases() == [Phase.PLANNED], "its leaf is full"
-    dead = world.nodes_of("g-0")["g-0"]
-    world.fail(dead)
-    world.run(10 * AGAIN_SECONDS)
+    if requests:
+        world.request("please", "g-0")
+        world.run(5)
+        assert world.phases() == [Phase.PLANNED], "its leaf is full"
+    dead = world.nodes_of("g-")["g-0"]
+    lose(world, dead)
+    for number in range(1, requests):
+        world.request(f"please-{number}", "g-1")
+        world.run(1)
+    world.run(world.spec.debounce + 5 - max(0, requests - 1))
     where = world.nodes_of("g-")
     assert len(where) == 3 and dead not in where.values(), f"{where}, {world.phases()}"
     world.check()
+
+
+def test_a_request_that_finds_room_while_recovery_waits_for_most_nodes_goes_on() -> None:
+    """Most nodes look dead, so recovery moves nothing."""
+    world = World(FORCED, {"s1/l1": 3, "s1/l2": 3})
+    world.gang("g", 1)
+    world.run()
+    (node,) = world.nodes_of("g-").values()
+    rest = [name for name in world.node_objects if name != node]
+    fillers = [world.put(f"other-{name}", name, 8, bare=True) for name in rest]
+    world.request("please", "g-0")
+    world.run(2)
+    world.fail(node, *rest[:3])
+    world.run(60)
+    assert world.recovery.detection.held and world.phases() == [Phase.PLANNED]
+    world.finish_pod(fillers[-1].metadata.uid)
+    world.run(30)
+    assert world.phases() == [Phase.DONE] and world.nodes_of("g-")["g-0"] == rest[-1]
 
 
 def test_deleting_it_again_and_again_makes_it_come_less_often() -> None:
@@ -325,3 +362,78 @@ def test_a_user_who_edits_a_migration_of_their_own_keeps_it() -> None:
     world.run(60)
     assert world.migrations["default/mine"].phase is Phase.DONE
     assert node not in world.nodes_of("g-").values()
+
+
+def avoid_everything(migration: Migration) -> None:
+    """Leave no node where the pods may go."""
+    migration.spec.avoid = ["s1", "s2"]
+
+
+@pytest.mark.parametrize("gap", [0, 12], ids=["at once", "after the first edit was handled"])
+def test_an_edit_counts_although_a_text_was_edited_before(gap: float) -> None:
+    world = World(FORCED, WIDE)
+    world.gang("g", 2)
+    world.run()
+    used = world.nodes_of("g-")
+    fillers = [world.put(f"f-{name}", name, 8, bare=True) for name in world.node_objects if name not in used.values()]
+    world.fail(used["g-0"])
+    world.run(80)
+    ((key, migration),) = world.migrations.items()
+    assert migration.phase is Phase.PLANNED, "there is no room"
+    world.edit(key, lambda migration: setattr(migration.spec, "cause", "seen"))
+    world.run(gap)
+    world.edit(key, avoid_everything)
+    world.run(20)
+    for filler in fillers:
+        world.finish_pod(filler.metadata.uid)
+    world.run(10 * AGAIN_SECONDS)
+    assert used["g-0"] not in world.nodes_of("g-").values(), world.phases()
+
+
+def test_deletions_do_not_count_as_edits() -> None:
+    world = World(FORCED, WIDE)
+    node = failing(world)
+    world.blocked.add("g-0")
+    for _ in range(MAX_REPLACED_EDITS):
+        world.cancel(_until_any(world))
+    edited: list[str] = []
+    create = world._create
+
+    def create_and_edit(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        created = create(namespace, name, spec)
+        if created is not None and not edited:
+            edited.append(created.key)
+            world.recovery.migration_seen(copy_of(created), world.now)
+            world.edit(created.key, avoid_everything)
+        return created
+
+    world._create = create_and_edit  # type: ignore[method-assign]
+    world.blocked.clear()
+    world.run(600, step=5)
+    assert edited and node not in world.nodes_of("g").values(), world.phases()
+
+
+def test_an_edit_that_ends_one_before_its_creation_is_answered_is_noticed() -> None:
+    world = World(FORCED, WIDE)
+    created: list[tuple[CreateMigration, Migration]] = []
+    carry_out = world.carry_out
+
+    def answer_later(instruction: RecoveryInstruction) -> None:
+        if not isinstance(instruction, CreateMigration) or created:
+            carry_out(instruction)
+            return
+        migration = world._create(instruction.namespace, instruction.name, instruction.spec)
+        assert migration is not None
+        created.append((instruction, copy_of(migration)))
+        world.edit(migration.key, lambda migration: setattr(migration.spec, "pods", [MigrationPod("nobody", "nobody")]))
+
+    world.carry_out = answer_later  # type: ignore[method-assign]
+    node = failing(world)
+    while not created:
+        world.run(0.1, 0.1)
+    world.run(0.2, 0.05)
+    assert world.phases() == [Phase.CANCELLED], "the pods that it names do not exist"
+    ((instruction, migration),) = created
+    world.recovery.wrote(instruction, MigrationWrite.WRITTEN, "", migration, world.now)
+    world.run(10 * AGAIN_SECONDS)
+    assert node not in world.nodes_of("g").values(), world.phases()

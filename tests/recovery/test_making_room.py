@@ -169,7 +169,7 @@ def test_a_requested_move_that_makes_room_for_none_leaves_its_pods_to_healing() 
     world.run(0.5)
     world.cancel("default/late")
     world.run(1)
-    assert world.phases() == [Phase.CANCELLED]
+    assert world.phases() == [Phase.CANCELLED, Phase.PLANNED]
     world.controllers_stand = True
     world.finish_pod("full")
     world.controllers_stand = False

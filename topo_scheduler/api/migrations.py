@@ -299,6 +299,11 @@ class Migration(Base):
         """Whether it ends if a node of its pods fails: it is voluntary, and has evicted no pod yet."""
         return self.cause.by_choice and self.phase not in (Phase.EVICTING, Phase.PLACING)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is a request that has no places yet: if a node of its pods dies, recovery moves them instead."""
+        return self.cause is Cause.REQUESTED and self.phase in (None, Phase.PLANNED)
+
     def named(self, pods: Iterable[P], name_and_uid: Callable[[P], tuple[str, str]]) -> list[P]:
         """Return those pods that the spec names; ``name_and_uid`` returns name and uid of a pod."""
         uids = {pod.uid for pod in self.spec.pods if pod.uid}

@@ -40,15 +40,17 @@ class _MigrationToCreate:
 class Healing:
     """Failures without Migrations.
 
-    ``moved_pods`` returns the uids of pods that a Migration moves. ``fresh_name`` returns a name that no finished
-    Migration has, by namespace and the proposed name.
+    ``moved_pods`` returns the uids of pods that a Migration moves, and of those whose Migration ends if their nodes are
+    dead. ``fresh_name`` returns a name that no finished Migration has, by namespace and the proposed name.
     """
 
     view: SchedulerView
     epoch: float
-    moved_pods: Callable[[], set[str]]
+    moved_pods: Callable[[], tuple[set[str], set[str]]]
     fresh_name: Callable[[str, str], str]
     _failures: list[DomainFailure] = field(default_factory=list)
+    _again: list[DomainFailure] = field(default_factory=list)
+    """Failures that were reported before."""
     _binding: list[DomainFailure] = field(default_factory=list)
     """Failures of nodes with binds in flight."""
     _open: dict[str, list[DomainFailure]] = field(default_factory=dict)
@@ -59,9 +61,10 @@ class Healing:
     """Uids of the pods that were read for open failures, by namespace."""
     _wanted: dict[str, _MigrationToCreate] = field(default_factory=dict)
 
-    def failed(self, failures: Sequence[DomainFailure]) -> None:
-        """Add failures of nodes."""
+    def failed(self, failures: Sequence[DomainFailure], again: Sequence[DomainFailure] = ()) -> None:
+        """Add failures of nodes; those in ``again`` were added before."""
         self._failures += failures
+        self._again += again
 
     def learned(self, uids: Sequence[str]) -> None:
         """Record that pods were given to the engine, or are gone."""
@@ -101,17 +104,18 @@ class Healing:
         bound = [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
         self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
         failures, self._failures = self._failures, []
+        again, self._again = self._again, []
         out += [Warn(f"{failure.described()}; its pods are moved: {failure.cause.value}") for failure in failures]
-        self._open_failures([*failures, *bound])
+        self._open_failures([*failures, *again, *bound])
         ready = [namespace for namespace in self._open if namespace not in self._awaited]
         taken = [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]
-        moved = self.moved_pods() if ready or taken else set()
+        moved, waiting = self.moved_pods() if ready or taken else (set[str](), set[str]())
         for namespace in ready:
             if unknown := self._pods_to_read(namespace):
                 self._awaited[namespace] = {pod.uid for pod in unknown}
                 out.append(LearnPods(unknown))
             else:
-                out += self._create_migrations(namespace, moved)
+                out += self._create_migrations(namespace, moved, waiting)
         for pending in taken:
             self._rename(pending, moved)
         for key in [key for key, pending in self._wanted.items() if pending.times and now >= pending.until]:
@@ -171,7 +175,9 @@ class Healing:
         uids = (uid for failure in self._open[namespace] for uid in self._pods_of(failure, namespace))
         return tuple(unread_pods(self.view, (uid for uid in dict.fromkeys(uids) if uid not in learned)))
 
-    def _create_migrations(self, namespace: str, moved: Container[str]) -> list[RecoveryInstruction]:
+    def _create_migrations(
+        self, namespace: str, moved: Container[str], waiting: Container[str]
+    ) -> list[RecoveryInstruction]:
         """Create the Migrations of a namespace for all its open failures."""
         failures = self._open.pop(namespace)
         self._learned.pop(namespace, None)
@@ -182,7 +188,8 @@ class Healing:
             for uid in self._pods_of(failure, namespace):
                 try:
                     moving_pod = find_moving_pod(self.view, uid)
-                    if moving_pod is None or uid in named or uid in moved or not _moves(moving_pod, failure.cause):
+                    is_moved = uid in named or uid in moved or (uid in waiting and not failure.cause.dead)
+                    if moving_pod is None or is_moved or not _moves(moving_pod, failure.cause):
                         continue
                 except Exception as error:
                     out += failure_of(f"pod {uid} of a failed node", error, namespace=namespace)

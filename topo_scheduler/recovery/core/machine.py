@@ -154,7 +154,7 @@ class Recovery:
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
         self.detection.set_pod_problems({**lost, **self.pod_failures.problems(now)}, now)
         self._avoid_spares(self.detection.avoided(now))
-        self.healing.failed([*self.detection.due(now), *self.migrations.interference.due(now)])
+        self.healing.failed(self.detection.due(now), self.migrations.interference.due(now))
         if self.detection.held != self._held:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))

@@ -165,7 +165,7 @@ class Migrations:
                 elif self._left_some(migration):
                     self._left_behind(tracked.migration, "misled by a status that another client wrote")
                 elif _kept_from_healing(tracked.migration):
-                    self.interference.lost(tracked.migration)
+                    self.interference.left_to_healing(tracked.migration)
                 self._untrack(key)
                 self._gang_room.forget(uid)
             self._memory.release(key)
@@ -398,11 +398,18 @@ class Migrations:
             self.context.release(key)
             self._schedule(tracked)
 
-    def moved_pods(self) -> set[str]:
-        """Return the uids of pods with an unfinished Migration that would not end if their nodes failed."""
-        migrations = [tracked.migration for tracked in self.context.tracked.values()]
-        staying = [migration for migration in migrations if not migration.yields]
-        return {uid for migration in staying for uid in self.context.named_uids(migration)}
+    def moved_pods(self) -> tuple[set[str], set[str]]:
+        """Return the uids of pods with an unfinished Migration that would not end if their nodes failed.
+
+        First those whose Migration would not end either if their nodes were dead, then the others.
+        """
+        moved: set[str] = set()
+        waiting: set[str] = set()
+        for tracked in self.context.tracked.values():
+            migration = tracked.migration
+            if not migration.yields:
+                (waiting if migration.waits else moved).update(self.context.named_uids(migration))
+        return moved, waiting
 
     # ------------------------------------------------------------ steps
 

@@ -6,6 +6,7 @@ in a namespace can do this repeatedly. Each time costs the namespace a longer pa
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
@@ -50,6 +51,13 @@ class Interference:
             lost.edits += by_edit and not lost.waits
             lost.waits = True
         return nodes
+
+    def left_to_healing(self, migration: Migration) -> None:
+        """Have the failed nodes of a Migration handled at once that the scheduler itself has ended."""
+        for node in filter(self._needed, self._nodes_of(migration)):
+            lost = self._lost.setdefault((migration.metadata.namespace, node), _NodeInterference())
+            if not lost.waits:
+                lost.waits, lost.until = True, -inf
 
     def edits(self, migration: Migration) -> int:
         """Return how often clients edited Migrations of this namespace for one of its nodes, at most."""

@@ -161,9 +161,15 @@ class MigrationContext:
     def moved_elsewhere(self, tracked: Tracked) -> Mapping[str, str]:
         """Return the pods that other Migrations move, by uid, with the names of these Migrations.
 
-        If nodes failed, voluntary Migrations that have evicted no pod yet don't count: they end.
+        If nodes failed, voluntary Migrations that have evicted no pod yet don't count: they end. Nor do requests for
+        pods on dead nodes that have no places.
         """
         return _MovedElsewhere(self, tracked)
+
+    def are_healed(self, migration: Migration) -> bool:
+        """Return whether a Migration for dead nodes moves any of the pods of another."""
+        movers = (other for move in migration.status.moves for other in self.index.movers(move.uid))
+        return any(other.migration.key != migration.key and other.migration.cause.dead for other in movers)
 
     def own_moves(self, migration: Migration) -> list[Move]:
         """Return the moves of a Migration without those of pods of other namespaces: a client may have written them."""
@@ -408,12 +414,18 @@ class _MovedElsewhere(Mapping[str, str]):
     tracked: Tracked
 
     def __getitem__(self, uid: str) -> str:
-        heals = self.tracked.migration.cause.of_node
+        cause = self.tracked.migration.cause
         for other in self.context.index.movers(uid):
-            yields = heals and other.migration.yields
+            is_left = cause.dead and other.migration.waits and self._is_on_dead_node(uid)
+            yields = is_left or (cause.of_node and other.migration.yields)
             if other is not self.tracked and not yields and self.context.may_name(other.migration, uid):
                 return other.migration.key
         raise KeyError(uid)
+
+    def _is_on_dead_node(self, uid: str) -> bool:
+        entry = self.context.view.entry(uid)
+        problem = self.context.detection.problem(entry.node) if entry is not None else None
+        return problem is not None and problem.cause.dead
 
     def __iter__(self) -> Iterator[str]:
         return (uid for uid in self.context.index.moved() if uid in self)

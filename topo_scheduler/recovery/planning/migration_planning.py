@@ -416,8 +416,10 @@ class Planning:
         failed = next(filter(detection.has_problem, sorted(nodes)), "")
         if migration.cause.by_choice and failed:
             return MigrationReason.NOT_NEEDED, f"node {failed} has failed: moving its pods comes first"
-        if not self.context.warranted(migration) and (dead := self._left_to_healing(migration, now)):
-            return MigrationReason.NOT_NEEDED, superseded_text(dead)  # its pods must not wait for room for the others
+        dead = self._left_to_healing(migration, now)
+        # Its pods must not wait for room for the others. Nor may two Migrations move the same pods.
+        if dead and (not self.context.warranted(migration) or self.context.are_healed(migration)):
+            return MigrationReason.NOT_NEEDED, superseded_text(dead)
         if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
             return MigrationReason.HEALED, "the nodes are healthy again"
         return None

@@ -58,8 +58,9 @@ def read_pods(
     unlearned: list[PodRef] = []
     for uid, name in uids.items():
         if uid in taken:
+            phase = Phase.CANCELLED if migration.cause.dead else Phase.FAILED
             raise Refused(
-                Phase.FAILED, MigrationReason.ALREADY_MOVED, f"pod {name} is moved by Migration {taken[uid]} already"
+                phase, MigrationReason.ALREADY_MOVED, f"pod {name} is moved by Migration {taken[uid]} already"
             )
         pod = find_moving_pod(view, uid)
         if pod is None or not pod.member.cls.amounts:
