@@ -14,6 +14,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
 from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.models import Model
+from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.api.scoring import ScoringWeights
 
 HEADER = "apiVersion: topology.scheduler/v1alpha1\n"
@@ -581,3 +582,20 @@ def test_defaults_are_what_an_empty_mapping_gives() -> None:
             assert model.defaults().model_dump() == validated.model_dump()
             seen += 1
     assert seen > 25
+
+
+def test_a_config_map_without_an_api_version_in_its_text_names_the_key_and_the_field() -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  config.yaml: |\n    kind: SchedulerConfig\n"
+    with pytest.raises(ConfigError, match=f"ConfigMap x: config.yaml: apiVersion is missing; write {API_VERSION}"):
+        load_configuration({"map.yaml": text})
+
+
+def test_mistakes_in_both_documents_are_told_together() -> None:
+    text = (
+        f"apiVersion: {API_VERSION}\nkind: SchedulerConfig\nleaderElection: {{leaseDuratoin: 3s}}\n---\n"
+        f"apiVersion: {API_VERSION}\nkind: TopologySchedulerConfig\n"
+        "spec: {topologyConstraints: {enforcement: prefered}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_configuration({"both.yaml": text})
+    assert "leaseDuratoin" in str(caught.value) and "prefered" in str(caught.value)

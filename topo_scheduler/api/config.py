@@ -5,6 +5,7 @@ or in the ConfigMap ``topology-scheduler-config``, as YAML documents in any orde
 that ConfigMap is read as the documents in its ``data``.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
@@ -177,6 +178,8 @@ CONFIG_KINDS: Final[dict[str, type[Model]]] = {
     "SchedulerConfig": SchedulerConfig,
     "TopologySchedulerConfig": TopologySchedulerConfig,
 }
+_OURS: Final = re.compile(rf"{re.escape(API_VERSION)}|^ *kind: *['\"]?({'|'.join(CONFIG_KINDS)})\b", re.MULTILINE)
+"""What marks a text of a ConfigMap as configuration; it may lack one of both lines."""
 _SUFFIXES: Final = (".yaml", ".yml")
 """Suffixes of the keys of the ConfigMap that are read, as of files in a mounted folder."""
 
@@ -196,11 +199,18 @@ def load_configuration(documents: Mapping[str, str]) -> Configuration:
     """
     models: dict[str, tuple[str, Model]] = {}
     skipped: list[str] = []
+    problems: list[str] = []
     for source, document in _config_documents(documents, skipped):
-        kind, model = _read_document(source, document)
+        try:
+            kind, model = _read_document(source, document)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
         if kind in models:
             raise ConfigError(f"{source}: kind {kind} is given twice, here and in {models[kind][0]}; keep one")
         models[kind] = (source, model)
+    if problems:
+        raise ConfigError("\n".join(problems))
     if skipped and not models:
         raise ConfigError(
             f"{few_of(list(documents))}: no configuration among the objects in it ({few_of(skipped)}); write a document"
@@ -336,7 +346,7 @@ def _is_config_map(document: Any) -> bool:
         return False
     data = document.get("data")
     # A ConfigMap of any name counts if it has our documents: clusters may choose the name.
-    own = isinstance(data, dict) and any(isinstance(text, str) and API_VERSION in text for text in data.values())
+    own = isinstance(data, dict) and any(isinstance(text, str) and _OURS.search(text) for text in data.values())
     return _name_of(document) == CONFIG_MAP or own
 
 

@@ -46,17 +46,18 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     try:
         yield client
     except KubeError as error:
-        raise CommandFailure(f"{error}{_hint(error, client.server)}") from error
+        raise CommandFailure(_explained(error, client.server)) from error
     finally:
         await client.close()
 
 
-def _hint(error: KubeError, server: str) -> str:
+def _explained(error: KubeError, server: str) -> str:
     if not isinstance(error, ApiError):
-        return f" (server {server})"
+        remedy = "check whether it runs, or choose another one by --kubeconfig and --context"
+        return f"the API server {server} does not answer; {remedy} ({error})"
     if isinstance(error, Unauthorized):
-        return f": the server {server} does not accept the credentials of the kubeconfig; renew them"
-    return f"; {_PERMISSIONS}" if lacks_rights(error) else ""
+        return f"{error}: the server {server} does not accept the credentials of the kubeconfig; renew them"
+    return f"{error}; {_PERMISSIONS}" if lacks_rights(error) else str(error)
 
 
 async def list_cluster(client: Client) -> Listed:

@@ -29,7 +29,7 @@ def _files(path: Path) -> list[Path]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     if not files:
-        raise ConfigError(f"{path}: no .yaml file in this folder")
+        raise ConfigError(f"{path}: no .yaml or .yml file in this folder")
     return files
 
 

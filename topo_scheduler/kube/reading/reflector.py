@@ -233,7 +233,7 @@ class Reflector(Generic[T]):
         """Log the end of an outage, once for all kinds, and of refusals of this kind."""
         now = self._clock()
         if (seconds := self._client.outage.over(now)) is not None:
-            logger.warning("the API server answers again after %.0f s", seconds)
+            logger.warning("the API server answers again after %.1f s", seconds)
         if (seconds := self._refusals.over(now)) is not None:
             logger.warning("%s can be followed again after %.0f s", self.resource.described, seconds)
 
