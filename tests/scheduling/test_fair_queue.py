@@ -389,12 +389,15 @@ def attempts_behind(
     seconds: float = ATTEMPT_SECONDS,
     count: int = 100,
     levels: tuple[int, ...] = (1000, 0),
+    operations: int = 0,
+    shares: Held | None = None,
 ) -> list[str]:
     """Return the namespaces that are tried, with so many seconds between two attempts.
 
-    Namespace a has 1,000 workloads of the first priority, the others ``others`` each of the next ones.
+    Namespace a has 1,000 workloads of the first priority, the others ``others`` each of the next ones. An attempt of a
+    takes ``operations``.
     """
-    queue = FairWorkloadQueue(EqualShares(), NEVER)
+    queue = FairWorkloadQueue(shares or EqualShares(), NEVER)
     for namespace, priority in zip("abc", levels, strict=False):
         for number in range(1000 if namespace == "a" else others):
             queue.put(Order(priority, number, f"{namespace}{number}", namespace))
@@ -404,7 +407,7 @@ def attempts_behind(
         if id_ is None:
             break
         order.append(id_[0])
-        queue.tried(placed=fits(id_))
+        queue.tried(placed=fits(id_), operations=operations if id_[0] == "a" else 0)
         now += seconds
     return order
 
@@ -419,6 +422,32 @@ def test_attempts_in_vain_of_a_higher_priority_keep_others_waiting_for_half_a_se
 def test_placements_of_a_higher_priority_go_first_however_long_they_take() -> None:
     order = attempts_behind(30, lambda _: True, count=1030)
     assert order == ["a"] * 1000 + ["b"] * 30
+
+
+@pytest.mark.parametrize("levels", [(1000, 0), (0, 0)])
+def test_placements_that_take_many_operations_keep_others_waiting_for_half_a_second_only(
+    levels: tuple[int, ...],
+) -> None:
+    """Whatever the shares: the pods of a hold next to nothing."""
+    costly = attempts_behind(30, lambda _: True, levels=levels, operations=MISS_OPERATIONS + 1, shares=Held(a=0, b=9))
+    first = costly.index("b")
+    assert first == MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS
+    assert costly[first : first + 60] == ["b", "a"] * 30
+    ordinary = attempts_behind(30, lambda _: True, levels=levels, operations=MISS_OPERATIONS, shares=Held(a=0, b=9))
+    assert "b" not in ordinary, "they place as fast as they come"
+
+
+def test_of_those_passed_over_one_whose_placements_take_many_operations_precedes_others_once_only() -> None:
+    """Namespaces a and b have such workloads, of higher priority than those of c."""
+    queue, order = FairWorkloadQueue(EqualShares(), NEVER), list[str]()
+    for number in range(100):
+        for namespace, priority in ("a", 1000), ("b", 10), ("c", 0):
+            queue.put(Order(priority, number, f"{namespace}{number}", namespace))
+    for step in range(60):
+        id_ = str(queue.take(step * ATTEMPT_SECONDS))
+        order.append(id_[0])
+        queue.tried(placed=True, operations=0 if id_[0] == "c" else MISS_OPERATIONS + 1)
+    assert "".join(order).lstrip("a").startswith("baca" * 10)
 
 
 def test_a_placement_now_and_then_does_not_keep_others_waiting() -> None:

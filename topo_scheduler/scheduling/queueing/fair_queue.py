@@ -13,6 +13,7 @@ These rules keep one namespace from blocking another:
 - A namespace is passed over if attempts without a placement keep it from having one for `MAX_PASSED_OVER_SECONDS`.
   Then every second attempt goes to the ready workload of the highest priority that the other rules would not try
   anyway. Their placements don't count. After an attempt without a placement each other namespace has one first.
+  An attempt of more than `MISS_OPERATIONS` counts here as one without a placement.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority. So is a namespace whose attempts are expensive (`ExpensiveAttempts`).
 
@@ -33,7 +34,10 @@ from topo_scheduler.scheduling.queueing.passed_over import PassedOver
 MISSES_BEFORE_TURNS: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
 MISS_OPERATIONS: Final = 2_000
-"""Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less."""
+"""Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less.
+
+An attempt of more counts for those that are passed over even if it finds a place.
+"""
 OVERDUE_MISSES: Final = 100
 """Attempts on overdue workloads without a placement after which every second attempt goes to others."""
 PLACEMENTS_BY_SHARE: Final = 3
@@ -292,8 +296,9 @@ class FairWorkloadQueue:
         if self._current is None:
             return
         attempt, self._current = self._current, None
+        counts = not placed or operations > MISS_OPERATIONS
         self._passed_over.tried(
-            attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, placed=placed, now=attempt.now
+            attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, counts=counts, now=attempt.now
         )
         until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
         if until > attempt.now:

@@ -1,4 +1,4 @@
-"""Which namespaces attempts without a placement keep from having a workload tried, at any priority."""
+"""Which namespaces attempts without a placement, or costly ones, keep from having a workload tried, at any priority."""
 
 from collections.abc import Container
 from typing import Final
@@ -14,8 +14,9 @@ MAX_HAD_ATTEMPT: Final = 4096
 class PassedOver:
     """Measures for how long each namespace with ready workloads has had none tried.
 
-    Time is that of attempts without a placement. While workloads are placed, it stands still. The queue writes some of
-    these tables itself, as calls for each decision cost too much.
+    Time is that of attempts without a placement, and of those that take more operations than others. While workloads
+    are placed at an ordinary cost, it stands still. The queue writes some of these tables itself, as calls for each
+    decision cost too much.
     """
 
     def __init__(self) -> None:
@@ -24,15 +25,15 @@ class PassedOver:
         self.had_attempt: dict[str, None] = {}
         """Namespaces that all others which are ready now precede, the one that has waited longest first."""
         self.missed_by = ""
-        """Namespace of the last attempt if that was made by the other rules and found no place; empty otherwise."""
+        """Namespace of the last attempt if that was made by the other rules and counts; empty otherwise."""
         self.missed_rank = 0
         """Priority level of that attempt."""
         self.newly_ready: dict[str, None] = {}
         """Namespaces that have become ready since the last `advance`."""
         self.clock = 0.0
-        """Seconds that attempts without a placement have taken."""
+        """Seconds that attempts have taken that count."""
         self.missed_at: float | None = None
-        """When the last attempt was made, in seconds, if that found no place and its time was not counted yet."""
+        """When the last attempt was made, in seconds, if that counts and its time was not added yet."""
         self._others_until = 0.0
         """Until when the other rules are followed, on the clock: for as long as the last attempt by this one took."""
         self._was_passed_over = False
@@ -69,17 +70,18 @@ class PassedOver:
                 return True
         return False
 
-    def tried(self, namespace: str, rank: int, *, by_rules: bool, placed: bool, now: float) -> None:
+    def tried(self, namespace: str, rank: int, *, by_rules: bool, counts: bool, now: float) -> None:
         """Record the result of an attempt that began at a time in seconds.
 
-        ``by_rules``: not because a namespace was passed over. ``rank``: priority level of the workload.
+        ``by_rules``: not because a namespace was passed over. ``rank``: priority level of the workload. ``counts``: it
+        found no place, or that took many operations.
         """
-        self.missed_at = None if placed else now
+        self.missed_at = now if counts else None
         self._was_passed_over = not by_rules
-        self.missed_by = namespace if by_rules and not placed else ""
+        self.missed_by = namespace if by_rules and counts else ""
         if by_rules:
             self.missed_rank = rank
-        elif not placed:
+        elif counts:
             if len(self.had_attempt) > MAX_HAD_ATTEMPT:
                 self.had_attempt.clear()
             self.had_attempt[namespace] = None
