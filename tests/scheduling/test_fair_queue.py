@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.fair_queue import (
+    MAX_COMPARED_LEVELS,
     MIN_KEPT_LEVELS,
     MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
@@ -584,14 +585,51 @@ def test_a_namespace_without_tokens_is_not_passed_over_for_others() -> None:
     assert names(queue, 2, now=10.5, placed=False) == ["limited3", "ahead7"]
 
 
-def test_a_namespace_with_a_hopeless_workload_of_its_own_in_the_jam_is_passed_over_too() -> None:
-    """Both have such workloads, which events make ready again all the time."""
+def test_a_namespace_stays_passed_over_while_it_is_skipped_for_the_sake_of_others() -> None:
+    queue, order = FairWorkloadQueue(EqualShares(), NEVER), list[str]()
+    for number in range(100):
+        queue.put(Order(1000, number, f"a{number}", "a"))
+        queue.put(Order(0, number, f"b{number}", "b"))
+    for step in range(40):
+        now = step * ATTEMPT_SECONDS
+        queue.hold(["b"] if step % 4 == 0 else [], now + 1.0)
+        order.append(str(queue.take(now))[0])
+        queue.tried(placed=order[-1] == "b")
+    assert order.index("b") <= MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS + 1
+
+
+def test_a_namespace_that_is_skipped_for_the_sake_of_others_still_waits_for_its_tokens() -> None:
+    queue = FairWorkloadQueue(EqualShares(), FairnessLimits(1e12, rate=0.5, burst=1))
+    for number in range(3):
+        queue.put(Order(0, number, f"limited{number}", "limited"))
+    assert names(queue, 1, now=0.0, placed=True) == ["limited0"]
+    queue.hold(["limited"], 10.0)
+    queue.hold(["limited"], 11.0)
+    assert queue.take(1.0) is None
+    queue.hold([], 11.0)
+    assert queue.take(1.0) is None and queue.next_due() == 2.0
+    queue.hold(["limited"], 1.5)  # for less time than it waits anyway
+    queue.hold([], 11.0)
+    assert queue.take(1.5) is None
+    assert names(queue, 1, now=2.0, placed=True) == ["limited1"]
+    queue.hold(["limited"], 20.0)
+    queue.hold([], 20.0)
+    assert queue.take(3.0) is None and queue.take(4.0) == "limited2"
+
+
+@pytest.mark.parametrize("levels_between", [0, MAX_COMPARED_LEVELS + 50])
+def test_a_namespace_with_a_hopeless_workload_of_its_own_in_the_jam_is_passed_over_too(levels_between: int) -> None:
+    """Both have such workloads, which events make ready again all the time. Levels between have none any more."""
     queue = FairWorkloadQueue(EqualShares(), NEVER)
+    for number in range(levels_between):
+        queue.put(Order(1 + number, 0.0, f"z{number}", "z"))
+    for number in range(levels_between):
+        queue.drop(f"z{number}")
     hopeless = [Order(1000, number, f"x{number}", "x") for number in range(300)] + [Order(1000, 0, "y-high", "y")]
     queue.put(Order(0, 1.0, "y-low", "y"))
     order: list[str] = []
     for number in range(400):
-        if number % 40 == 0:
+        if number % 6 == 0:
             for each in hopeless:
                 queue.put(each)
         id_ = queue.take(number * ATTEMPT_SECONDS)

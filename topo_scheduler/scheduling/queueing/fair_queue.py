@@ -45,7 +45,7 @@ PLACEMENTS_BY_SHARE: Final = 3
 MAX_COMPARED_SHARES: Final = 64
 """Namespaces of one priority whose shares are compared, of those that were passed over."""
 MAX_COMPARED_LEVELS: Final = 64
-"""Levels of lower priority of which it is read whether a namespace has a ready workload."""
+"""Levels of lower priority with ready workloads of which it is read whether a namespace has one."""
 MIN_KEPT_LEVELS: Final = 64
 """Levels that are kept at least, with or without workloads: PodGroups may have any priority."""
 MIN_KEPT_NAMESPACES: Final = 4096
@@ -182,8 +182,8 @@ class FairWorkloadQueue:
         self._passed_over = PassedOver()
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
-        self._held_by_call: dict[str, float] = {}
-        """Namespaces that `hold` was called for last, and until when."""
+        self._held_by_call: dict[str, tuple[float, float]] = {}
+        """Namespaces that `hold` was called for last, until when, and until when for other reasons; 0 for none."""
         self._skipped: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
         self._expensive = ExpensiveAttempts()
         self._current: _TakenWorkload | None = None
@@ -198,6 +198,7 @@ class FairWorkloadQueue:
             self._tokens.clear()
             for namespace in list(self._held):
                 self._release(namespace)
+                self._passed_over.released(namespace)
 
     def put(self, order: Order) -> None:
         """Make a workload ready."""
@@ -264,6 +265,7 @@ class FairWorkloadQueue:
         for namespace, until in list(self._held.items()):
             if until <= now:
                 self._release(namespace)
+                self._passed_over.released(namespace)
         self._apply_changed_shares()
         others = self._passed_over
         if others.newly_ready or others.missed_at is not None:
@@ -315,13 +317,24 @@ class FairWorkloadQueue:
             level.overdue_misses = 0 if placed else level.overdue_misses + 1 + operations // MISS_OPERATIONS
 
     def hold(self, namespaces: Collection[str], until: float) -> None:
-        """Skip these namespaces until a time in seconds, whatever the reason, and those of the last call no longer."""
-        for namespace, end in self._held_by_call.items():
-            if namespace not in namespaces and self._held.get(namespace) == end:
-                self._release(namespace)
-        self._held_by_call = dict.fromkeys(namespaces, until)
+        """Skip these namespaces until a time in seconds, whatever the reason, and those of the last call no longer.
+
+        That is for the sake of others. So these stay passed over meanwhile.
+        """
+        former, self._held_by_call = self._held_by_call, {}
         for namespace in namespaces:
-            self._held[namespace] = max(until, self._held.get(namespace, until))
+            held = self._held.get(namespace, 0.0)
+            end, other = former.pop(namespace, (None, 0.0))
+            other = other if held == end else held
+            self._held[namespace] = max(until, other)
+            self._held_by_call[namespace] = self._held[namespace], other
+        for namespace, (end, other) in former.items():
+            if self._held.get(namespace) != end:
+                continue
+            if other:
+                self._held[namespace] = other
+            else:
+                self._release(namespace)
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
@@ -446,10 +459,8 @@ class FairWorkloadQueue:
     def _waits_below(self, rank: int, namespace: str) -> bool:
         """Return whether a namespace has a ready workload of a lower level, of the next `MAX_COMPARED_LEVELS`."""
         first = bisect_right(self._ranked, -rank, key=lambda level: -level)
-        return any(
-            self._head(self._levels[lower], namespace) is not None
-            for lower in self._ranked[first : first + MAX_COMPARED_LEVELS]
-        )
+        lower = (level for rank in islice(self._ranked, first, None) if (level := self._levels[rank]).live)
+        return any(self._head(level, namespace) is not None for level in islice(lower, MAX_COMPARED_LEVELS))
 
     def _is_live(self, id_: str, ticket: int) -> bool:
         entry = self._orders.get(id_)
@@ -496,7 +507,6 @@ class FairWorkloadQueue:
 
     def _release(self, namespace: str) -> None:
         del self._held[namespace]
-        self._passed_over.released(namespace)
         for rank, entry in self._skipped.pop(namespace, ()):
             if rank in self._levels:
                 heapq.heappush(self._levels[rank].by_wait, entry)
