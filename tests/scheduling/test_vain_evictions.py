@@ -12,6 +12,7 @@ from tests.scheduling.storage import DELAYED, StorageDriver, claim, using, zoned
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.preemption.vain_evictions import USED_AFTER_SECONDS
 
 NODE = "s1-l1-1"
 
@@ -75,7 +76,7 @@ def test_after_the_pause_a_pod_that_waited_evicts_by_itself() -> None:
     assert f"low-{evictions}" in d.preempted()
 
 
-def test_pods_that_are_bound_and_then_deleted_are_no_reason() -> None:
+def test_pods_that_are_bound_and_deleted_some_time_later_are_no_reason() -> None:
     d = fabric_driver({"s1/l1": 1})
     for number in range(6):
         low, pod = victim(d, number), hostile(number)
@@ -84,9 +85,11 @@ def test_pods_that_are_bound_and_then_deleted_are_no_reason() -> None:
         d.evict(low)
         d.settle(1)
         assert d.where(pod) == {pod.metadata.name: NODE}
+        d.step(USED_AFTER_SECONDS)
         d.delete(pod)
         d.step(1)
     assert d.told(reason=Reason.PREEMPTION_FAILED) == []
+    assert not d.engine.preempting.vain_evictions.follows_pods
 
 
 def wants_another_model(d: Driver, pod: Pod, freed: str) -> None:

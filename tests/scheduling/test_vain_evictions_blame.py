@@ -140,14 +140,14 @@ def test_waves_that_another_failure_excuses_count_once_it_is_taken_back() -> Non
     records.placed("id", small.total, small, {"small": ((GPU, 1),)}, 0.0)
     records.undone("small", TakenBy.ITS_NAMESPACE, 10.0)
     records.placed_again("id", {"small-again": ((GPU, 1),)}, {"small-again": "node"})
-    records.bound("small-again")
+    records.bound("small-again", 10.0)
     assert not dict(records._pauses.items())
     records.undone("first", TakenBy.ITS_NAMESPACE, 20.0)
     assert [pause.times for _, pause in records._pauses.items()] == [1]
     records.undone("second", TakenBy.ITS_NAMESPACE, 30.0)
     assert [pause.times for _, pause in records._pauses.items()] == [1], "of the same incident"
     records.placed_again("id", {"half": ((GPU, 8),)}, {"half": "node"})
-    records.bound("half")
+    records.bound("half", 30.0)
     assert not dict(records._pauses.items()), "half of both is used"
 
 

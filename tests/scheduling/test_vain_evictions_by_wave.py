@@ -157,7 +157,7 @@ def test_a_bound_pod_counts_for_one_wave_only(data: st.DataObject) -> None:
                 records.lose_room("id", "ns", room(size).total, TakenBy.ITS_NAMESPACE, now, nodes=["node"], pods=())
                 needed.append(size)
             case "bound" if in_flight:
-                records.bound(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))))
+                records.bound(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))), 0.0)
                 bound += 1
             case "undone" if in_flight:
                 records.undone(in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1))), TakenBy.ITS_NAMESPACE, now)
@@ -176,7 +176,7 @@ def test_half_of_the_room_is_what_counts(size: int, bound: int, counts: bool) ->
     pods = {f"pod-{number}": AMOUNTS for number in range(size)}
     place(records, size, pods, 0.0, evicted=True)
     for uid in list(pods)[:bound]:
-        records.bound(uid)
+        records.bound(uid, 0.0)
     records.undone(f"pod-{size - 1}", TakenBy.ITS_NAMESPACE, 1.0)
     assert bool(dict(records._pauses.items())) == counts
 
@@ -186,9 +186,9 @@ def test_a_failure_is_taken_back_by_as_much_of_the_workload_in_another_place() -
     pods = {f"pod-{number}": AMOUNTS for number in range(3)}
     records.lose_room("id", "ns", room(4).total, TakenBy.ITS_NAMESPACE, 0.0, nodes=["node"], pods=["pod-0"])
     records.placed_again("id", pods, {"pod-0": "elsewhere", "pod-1": "node", "pod-2": "node"})
-    records.bound("pod-0")
+    records.bound("pod-0", 0.0)
     assert dict(records._pauses.items()) and "ns" not in records.forgiven
-    records.bound("pod-1")
+    records.bound("pod-1", 0.0)
     assert not dict(records._pauses.items()) and "ns" in records.forgiven
 
 
@@ -198,7 +198,7 @@ def test_pods_that_others_were_not_evicted_for_take_no_failure_back_elsewhere() 
     others = {"pod-2": AMOUNTS, "pod-3": AMOUNTS}
     records.placed_again("id", others, dict.fromkeys(others, "elsewhere"))
     for uid in others:
-        records.bound(uid)
+        records.bound(uid, 0.0)
     assert dict(records._pauses.items()) and not records.forgiven
 
 
@@ -234,7 +234,7 @@ def test_pods_take_back_the_failure_of_the_wave_that_they_fit(order: tuple[int, 
     again = [("small-again", ((GPU, 1),)), ("large-again", ((GPU, 8),))]
     records.placed_again("id", dict(again[number] for number in order), {name: "node" for name, _ in again})
     for name, _ in again:
-        records.bound(name)
+        records.bound(name, 0.0)
     assert not dict(records._pauses.items()) and not records.waves
 
 

@@ -17,6 +17,7 @@ from topo_scheduler.scheduling.preemption.vain_evictions import (
     FREE_LOST_ROOMS,
     LONGEST_SHARED_PAUSE_SECONDS,
     TURN_SECONDS,
+    USED_AFTER_SECONDS,
     VainEvictions,
 )
 from topo_scheduler.state.nodes.resources import GPU
@@ -264,6 +265,7 @@ def test_failures_of_claims_are_taken_back_once_the_workload_is_bound() -> None:
         for _ in range(2):
             d.settle(1)
         assert d.where(pod) == {f"p{number}": NODES[0]}
+        d.step(USED_AFTER_SECONDS)
         d.delete(pod)
         d.step(1)
     assert d.engine.preempting.vain_evictions.until("honest") <= d.now
@@ -390,7 +392,7 @@ def test_a_failure_that_is_taken_back_stands_for_those_within_its_pause() -> Non
         for _ in range(20):
             evictions.in_vain("hostile", now + 0.1)
         evictions.placed_again("w", {"a": ((GPU, 8),)}, {"a": "n1"})
-        evictions.bound("a")
+        evictions.bound("a", now)
         now += 1
     assert rounds == 1 and evictions.is_doubted("hostile", now)
 

@@ -9,6 +9,7 @@ from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, victims, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.preemption.vain_evictions import USED_AFTER_SECONDS
 
 NODES = [f"s1-l1-{number}" for number in range(1, 5)]
 
@@ -132,6 +133,7 @@ def test_a_gang_that_gets_its_place_though_it_lost_a_pod_costs_its_namespace_not
         d.evict(*running)
         d.settle(2)
         assert len(d.where(*pods[1:], again)) == 4
+        d.step(USED_AFTER_SECONDS)
         d.delete(*pods[1:], again)
         d.step(1)
     assert not d.engine.preempting.vain_evictions.until("hostile")

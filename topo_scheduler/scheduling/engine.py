@@ -294,8 +294,8 @@ class Engine:
                     Activity.OBJECT,
                     namespace=pod.metadata.namespace,
                 )
-        if self.preempting.vain_evictions.waves:
-            self.preempting.note_bound(pods)
+        if self.preempting.vain_evictions.follows_pods:
+            self.preempting.note_bound(pods, now)
         self.arrivals.applied(pods, now)
         self._read_nominations(pods, now)
 
@@ -415,7 +415,7 @@ class Engine:
         if outcome is BindOutcome.BOUND:
             self.contention.answered(uid, now)
             if self.preempting.vain_evictions.waves:
-                self.preempting.vain_evictions.bound(uid)
+                self.preempting.vain_evictions.bound(uid, now)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)

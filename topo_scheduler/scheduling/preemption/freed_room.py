@@ -127,6 +127,12 @@ def taken_by(world: World, room: FreedRoom, own: Container[str]) -> TakenBy:
     return TakenBy.ITS_NAMESPACE if taken != _taken(world.nodes, room, of_workload) or devices else TakenBy.NOBODY
 
 
+def is_lost(world: World, room: FreedRoom) -> bool:
+    """Return whether at least half of the nodes of some room take no pods any more, or have other taints."""
+    lost = (_taken_permille(world.nodes, node, {}, {}, room.taints.get(node)) for node in room.amounts)
+    return 2 * sum(lost) >= 1000 * len(room.amounts)
+
+
 def _taken(nodes: NodeTable, room: FreedRoom, more: Mapping[str, Mapping[int, int]]) -> list[int]:
     """Return for each node of some room which part of it is gone, in thousandths, if there is ``more``."""
     return [

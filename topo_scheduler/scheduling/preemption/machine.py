@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
-from topo_scheduler.scheduling.preemption.freed_room import TakenBy, room_on, taken_by
+from topo_scheduler.scheduling.preemption.freed_room import TakenBy, is_lost, room_on, taken_by
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.preemption_claim import PreemptionClaim
@@ -160,14 +160,32 @@ class Preempting:
                         self.nominations.put(nomination)
                         self.want_search()  # its workload may lack further victims
 
-    def note_bound(self, pods: Iterable[Pod]) -> None:
-        """Record which pods for whose workloads others were evicted are bound.
+    def note_bound(self, pods: Iterable[Pod], now: float) -> None:
+        """Record which pods for whose workloads others were evicted are bound, and which of them end again.
 
         Must run before the workloads process these pods: those that have ended already count as deleted then.
         """
         for pod in pods:
             if pod.spec.node_name:
-                self.vain_evictions.bound(pod.metadata.uid)
+                self.vain_evictions.bound(pod.metadata.uid, now)
+                if pod.finished or pod.metadata.deletion_timestamp is not None:
+                    self._end_early(pod.metadata.uid, now, by_itself=pod.finished)
+
+    def _end_early(self, uid: str, now: float, *, by_itself: bool) -> None:
+        """Record that a pod ends. If others were evicted for it a short time ago, that may have been in vain.
+
+        It can happen to anyone that pods end by themselves, or that nodes fail. Pods that this scheduler evicts for
+        others are no failure.
+        """
+        if (fresh := self.vain_evictions.fresh_room(uid, now)) is None:
+            return
+        id_, room = fresh
+        taken: TakenBy | None = TakenBy.ITS_NAMESPACE
+        if uid in self._claims.going:
+            taken = None
+        elif by_itself or (room is not None and is_lost(self._world, room)):
+            taken = TakenBy.OTHERS
+        self.vain_evictions.ended_early(uid, taken, now, lives=self._workloads.get(id_) is not None)
 
     def undone(self, uid: str, workload: Workload, now: float, *, of_users: bool) -> None:
         """Record that a pod of a workload lost the place for which others may have been evicted.
@@ -184,6 +202,7 @@ class Preempting:
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
+        self._end_early(uid, now, by_itself=False)
         self._lose(uid, now)
         self.nominations.drop(uid)
         self._of_others.ended(uid, now, in_vain=True)

@@ -15,6 +15,9 @@ are on their way. What counts is whether pods are bound that use at least half o
 - If the room is free, or pods of other namespaces use less than half of it, attackers may keep the workload away, or
   accomplices. Then the pauses grow to a minute only.
 - If others have the room, or its nodes failed, that can happen to anyone. Only if it goes on, such pauses follow.
+
+Room counts as used for good once its pods have been bound for `USED_AFTER_SECONDS`. If less than half of it is left
+before, the evictions were in vain after all.
 """
 
 from collections import Counter
@@ -52,6 +55,8 @@ FREE_LOST_ROOMS: Final = 4
 LONGEST_SHARED_PAUSE_SECONDS: Final = 60.0
 """Longest pause of a namespace in whose room pods of others came, so that these can't keep it from evicting."""
 
+USED_AFTER_SECONDS: Final = 10.0
+"""Seconds for which pods must be bound. Otherwise users could have others evicted, bind, delete, and begin again."""
 MAX_FAILED_WAVES: Final = 8
 """Failures of one workload that can be taken back, beside those of waves of which pods have a place."""
 
@@ -63,7 +68,8 @@ class _Wave:
     ``wanted`` are the amounts that they made room for, by resource column, ``bound`` those of bound pods, and ``used``
     those of all with a place. ``unbound`` are the pods with a place that are not bound yet, by uid, with their amounts.
     ``room`` is that place. ``is_settled``: no failure counts any more. ``failure`` counted, and is taken back once half
-    is bound: by the ``pods`` of this wave, or on its ``nodes``. ``excuse`` is a wave that failed after this one began:
+    is bound: by the ``pods`` of this wave, or on its ``nodes``. ``is_over``: pods ended too early, which counted.
+    ``excuse`` is a wave that failed after this one began:
     this one is of the same incident while that counts.
     """
 
@@ -77,6 +83,7 @@ class _Wave:
     nodes: Collection[str] = ()
     pods: Collection[str] = ()
     is_settled: bool = False
+    is_over: bool = False
     excuse: "_Wave | None" = None
     failure: tuple[NamespacePauses, Failure] | None = None
 
@@ -117,6 +124,8 @@ class VainEvictions:
         """By id of the workload, the oldest first. Read only."""
         self._of_pod: dict[str, _Wave] = {}
         """The wave of each pod with a place that is not bound yet, by uid."""
+        self._fresh: dict[str, tuple[_Wave, Amounts, FreedRoom | None, float]] = {}
+        """Pods that were bound less than `USED_AFTER_SECONDS` ago, by uid: their wave and room, and when they were."""
         self._pauses = NamespacePauses()
         self._shared_pauses = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS)
         self._lost_rooms = NamespacePauses(LONGEST_SHARED_PAUSE_SECONDS, free=FREE_LOST_ROOMS)
@@ -182,12 +191,20 @@ class VainEvictions:
         wave = self._of_pod.get(uid)
         return wave.room if wave is not None and wave.is_open else None
 
-    def bound(self, uid: str) -> None:
+    @property
+    def follows_pods(self) -> bool:
+        """Whether pods are to be bound for which others were evicted, or were a short time ago."""
+        return bool(self.waves or self._fresh)
+
+    def bound(self, uid: str, now: float) -> None:
         """Record that a pod is bound."""
         wave = self._of_pod.pop(uid, None)
         if wave is None:
             return
-        wave.bound.update(dict(wave.unbound.pop(uid)))
+        amounts = wave.unbound.pop(uid)
+        wave.bound.update(dict(amounts))
+        self.settle(now)
+        self._fresh[uid] = wave, amounts, wave.room, now
         if wave.mostly_bound and wave.failure is not None:
             pauses, failure = wave.failure
             pauses.forgive(failure)
@@ -208,6 +225,42 @@ class VainEvictions:
         wave.used.subtract(dict(wave.unbound.pop(uid)))
         if not wave.unbound and wave.failure is None:
             self._remove(wave)
+
+    def settle(self, now: float) -> None:
+        """Forget the pods that have been bound for long enough by a time in seconds."""
+        while self._fresh and now >= self._fresh[first := next(iter(self._fresh))][3] + USED_AFTER_SECONDS:
+            del self._fresh[first]
+
+    def fresh_room(self, uid: str, now: float) -> tuple[str, FreedRoom | None] | None:
+        """Return the workload, by id, and the room of a pod that was bound a short time ago; None for others."""
+        self.settle(now)
+        if (fresh := self._fresh.get(uid)) is None:
+            return None
+        wave, _, room, _ = fresh
+        return wave.workload, room
+
+    def ended_early(self, uid: str, taken: TakenBy | None, now: float, *, lives: bool) -> None:
+        """Record that a pod ends which was bound a short time ago.
+
+        If less than half of the amounts is left that were wanted, the evictions were in vain.
+
+        Args:
+            uid: of the pod.
+            taken: whose fault that is; None if it is no failure.
+            now: seconds.
+            lives: whether its workload still exists, and may use the room again.
+        """
+        wave, amounts, _, _ = self._fresh.pop(uid)
+        wave.bound.subtract(dict(amounts))
+        wave.used.subtract(dict(amounts))
+        counted = wave.is_over or wave.failure is not None
+        if taken is None or counted or wave.mostly_bound:
+            return
+        wave.is_over = True
+        self._fail(wave, taken, now)
+        if lives and wave.failure is not None and wave not in self.waves.get(wave.workload, ()):
+            self._forget_failed(wave.workload)
+            self._begin(wave)
 
     def wanted_for(self, uid: str) -> Counter[int]:
         """Return the amounts for which pods were evicted of a pod with a place, and others."""
