@@ -120,6 +120,7 @@ RULES: Final = (
     Rule("scheduling.queueing.queue", "_due", "", test=FED, entries=67),
     Rule("scheduling.queueing.fair_queue", "by_share", "", test=FED, entries=69),
     Rule("state.nodes.change_log", "_rows", "", test=FED, entries=2 * SMALL),
+    Rule("state.pods.applied_terms", "_sets", "MAX_CACHED_TERMS", ("_term_sets._sets",), test=FED),
     Rule("state.pods.workloads", "ran", "MAX_LOST_RANKS", test=FED),
     Rule("state.statistics.duration_claims", "_heap", "", test=FED, entries=67),
     Rule("state.storage.storage_capacities", "_of_size", "MAX_SIZES", test=FED),

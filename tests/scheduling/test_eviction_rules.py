@@ -40,6 +40,7 @@ from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.devices.hardware import Gpu, GpuLink, NodeHardware
 from topo_scheduler.state.devices.pod_claims import PodClaim
 from topo_scheduler.state.nodes.change_log import ChangeLog
+from topo_scheduler.state.pods.applied_terms import TermSets
 from topo_scheduler.state.pods.workloads import Workload
 from topo_scheduler.state.statistics.duration_claims import Promises
 from topo_scheduler.state.statistics.gang_sizes import GangSizeHistory
@@ -447,6 +448,16 @@ def changes() -> Feed:
     return add
 
 
+def sets_of_terms() -> Feed:
+    sets = TermSets()
+
+    def add(number: int) -> Sized:
+        sets.put(frozenset((number,)))
+        return sets._sets
+
+    return add
+
+
 def shares() -> Feed:
     queue, level = FairWorkloadQueue(), _PriorityLevel()
 
@@ -477,6 +488,7 @@ FEEDS: Final[dict[tuple[str, str], Callable[[], Feed]]] = {
     ("scheduling.queueing.queue", "_due"): paused_workloads,
     ("scheduling.queueing.fair_queue", "by_share"): shares,
     ("state.nodes.change_log", "_rows"): changes,
+    ("state.pods.applied_terms", "_sets"): sets_of_terms,
     ("state.pods.workloads", "ran"): lost_ranks,
     ("state.statistics.duration_claims", "_heap"): ends_of_claims,
     ("state.storage.storage_capacities", "_of_size"): sizes_of_volumes,

@@ -13,6 +13,7 @@ from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.pods import pod_index as residents_module
 from topo_scheduler.state.pods import term_index
+from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, Profile
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
@@ -55,7 +56,7 @@ def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
     meant = {term for repeller, count in here.items() if count for term in repeller.repels if around.applies(term, pod)}
     assert around.repelled(pod) == meant
     if not twin:
-        assert {term for _, term in around._terms_for(pod)[1]} == meant
+        assert {term for _, term in around.attracted(pod)} == meant
 
 
 def test_nothing_is_left_once_the_pods_are_gone() -> None:
@@ -176,9 +177,9 @@ def test_a_namespace_that_copies_a_term_of_another_hides_it_from_nobody() -> Non
     for number, term in enumerate([*others, guard]):
         pod_index.change(number, pod_index.profile("x", {}, repels=(term,)), 1)
     around, pod = surroundings(pod_index), pod_index.profile("y", {"app": "web"})
-    around._terms_for(pod)
+    around.seen_by(PodClass(()), pod)
     pod_index.change(1000, pod_index.profile("y", {}, repels=(guard,)), 1)
-    assert guard in around._terms_for(pod)[0], "the pod's own namespace has it by now"
+    assert guard in around.terms_repelling(around.seen_by(PodClass(()), pod)), "the pod's own namespace has it by now"
 
 
 def test_nothing_stands_for_terms_that_are_gone() -> None:

@@ -644,6 +644,7 @@ class Engine:
         """Drop the caches that may keep large deleted pods in memory. No decision depends on them."""
         self.arrivals.forget_large()
         self.world.pod_index.drop_caches()
+        self.world.around.drop_caches()
         self.attempts.drop_caches()
         self.preempting.drop_caches()
         self._failure_cache.clear()

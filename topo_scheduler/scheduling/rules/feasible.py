@@ -27,6 +27,7 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.scheduling.rules.volumes import LASTING, uses_volumes, volume_rejections
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts
+from topo_scheduler.state.pods.applied_terms import with_further
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_index import Profile
 
@@ -79,7 +80,7 @@ def reasons(
     """
     nodes = context.nodes
     rows = np.flatnonzero(nodes.exists).astype(np.int64)
-    cls = replace(cls, repelled=context.repelled(profile))
+    cls = replace(cls, repelled=with_further(None, context.repelled(profile)))
     texts = dict.fromkeys(rows.tolist(), "")
     try:
         # Evaluate with and without the nominated pods, as they may not arrive.
@@ -98,10 +99,10 @@ def reasons(
 def _with(context: FilterContext, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
     constraints = cls.constraints
     has_terms = bool(constraints and (constraints.affinity or constraints.anti_affinity))
-    if not has_terms and not any(counts_anywhere(context, term) for term in cls.repelled):
-        return replace(cls, repelled=frozenset())  # kube-scheduler checks no terms then
-    terms = {term for pod in nominated for term in pod.profile.repels if context.applies(term, profile)}
-    return replace(cls, repelled=cls.repelled | terms)
+    if not has_terms and not any(counts_anywhere(context, term) for term in context.terms_repelling(cls)):
+        return replace(cls, repelled=None)  # kube-scheduler checks no terms then
+    terms = frozenset(term for pod in nominated for term in pod.profile.repels if context.applies(term, profile))
+    return replace(cls, repelled=with_further(cls.repelled, terms))
 
 
 def _first_reasons(

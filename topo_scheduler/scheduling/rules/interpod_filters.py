@@ -23,6 +23,7 @@ from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, tole
 from topo_scheduler.scheduling.rules.remembered import Remembered
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.operation_budget import ROWS_PER_OPERATION, charge, charge_rows
+from topo_scheduler.state.pods.applied_terms import AppliedTerms, TermSets, with_further
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints, Spread
 from topo_scheduler.state.pods.numa_zones import NumaZones
@@ -34,10 +35,12 @@ from topo_scheduler.state.topology.links import Links
 
 AssumedPods = Sequence[tuple[int, Profile]]
 """Pods that count as if they ran already: row and profile. A search adds and removes them as on a stack."""
-ApplicableTerms = tuple[frozenset[CountedTerm], frozenset[tuple[int, CountedTerm]]]
+WeightedTerm = tuple[int, CountedTerm]
+Applied = tuple[AppliedTerms[CountedTerm] | None, AppliedTerms[WeightedTerm] | None]
 """Terms of running pods that apply to a pod: required anti-affinity, and preferred terms with their weights."""
 Position = tuple[int, int, int]
 """Positions in the changes of running pods, of namespaces and of storage."""
+Entry = TypeVar("Entry", CountedTerm, WeightedTerm)
 
 
 @dataclass(slots=True)
@@ -98,7 +101,8 @@ class FilterContext:
     )
     """Cached anti-affinity of seated pods that applies to a pod, by ids of both; the entry keeps both alive."""
     _namespace_changes: int = 0
-    _towards: WeakKeyDictionary[Profile, tuple[object, ApplicableTerms]] = field(default_factory=WeakKeyDictionary)
+    _towards: WeakKeyDictionary[Profile, tuple[object, Applied]] = field(default_factory=WeakKeyDictionary)
+    _term_sets: TermSets = field(default_factory=TermSets)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -113,7 +117,12 @@ class FilterContext:
 
     def detach(self) -> None:
         """Use separate caches from now on, for a copy with its own nodes or bound pods."""
-        self.reach, self.volumes_in_use, self._towards = Reach(), VolumesInUse(), WeakKeyDictionary()
+        self.reach, self.volumes_in_use = Reach(), VolumesInUse()
+        self._towards, self._term_sets = WeakKeyDictionary(), TermSets()
+
+    def drop_caches(self) -> None:
+        """Drop the cached terms, which may be those of deleted pods."""
+        self._term_sets.clear()
 
     def remembering(self) -> "FilterContext":
         """Return a copy with caches for one search, during which neither nodes nor bound pods change."""
@@ -150,7 +159,7 @@ class FilterContext:
             cls = self._settled(cls, constraints)
         if profile is None or not (pod_index.repelling or pod_index.attracting):
             return cls
-        repelled, attracted = self._terms_for(profile)
+        repelled, attracted = self._applied_to(profile)
         return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
 
     def _settled(self, cls: PodClass, constraints: Constraints) -> PodClass:
@@ -165,16 +174,41 @@ class FilterContext:
         """Version of the affinity of running pods and of namespaces, for cache keys."""
         return self.pod_index.terms_changed, self._namespace_changes
 
-    def _terms_for(self, profile: Profile) -> ApplicableTerms:
+    def _applied_to(self, profile: Profile) -> Applied:
         version = (self.pod_index.terms_changed, self._namespace_changes)
         cached = self._towards.get(profile)
         if cached is not None and cached[0] == version:
             return cached[1]
-        candidates = self.pod_index.attracting_index.candidates(profile.namespace, profile.labels)
-        attracted = frozenset(entry for entry in candidates if self.applies(entry[1], profile))
-        applicable = (self.repelled(profile), attracted)
-        self._towards[profile] = (version, applicable)
-        return applicable
+        repelled, attracted = self.repelled(profile), self.attracted(profile)
+        namespace, labels, put = profile.namespace, profile.labels, self._term_sets.put
+        applied: Applied = (
+            AppliedTerms(put(repelled), namespace, labels) if repelled else None,
+            AppliedTerms(put(attracted), namespace, labels) if attracted else None,
+        )
+        self._towards[profile] = (version, applied)
+        return applied
+
+    def terms_repelling(self, cls: PodClass) -> frozenset[CountedTerm]:
+        """Return the anti-affinity terms of other pods that apply to pods of a class."""
+        return self._resolved(cls.repelled, self.repelled)
+
+    def terms_attracting(self, cls: PodClass) -> frozenset[WeightedTerm]:
+        """Return the preferred terms of running pods that apply to pods of a class, with their weights."""
+        return self._resolved(cls.attracted, self.attracted)
+
+    def _resolved(
+        self, applied: AppliedTerms[Entry] | None, compute: Callable[[Profile], frozenset[Entry]]
+    ) -> frozenset[Entry]:
+        if applied is None:
+            return frozenset()
+        if not applied.digest:
+            return applied.beside
+        terms: frozenset[Entry] | None = self._term_sets.get(applied.digest)
+        if terms is None:  # the same again, or those that apply by now
+            charge()
+            terms = compute(Profile(applied.namespace, applied.labels, False, (), (), (), ()))
+            self._term_sets.put(terms)
+        return terms | applied.beside if applied.beside else terms
 
     def seen_beside(self, cls: PodClass, profile: Profile | None, assumed_pods: AssumedPods) -> PodClass:
         """Return the class with the anti-affinity of assumed pods added."""
@@ -183,7 +217,7 @@ class FilterContext:
         distinct = {id(other.repels): other.repels for _, other in assumed_pods}
         charge(len(assumed_pods) // 8 + len(distinct))
         applicable = frozenset[CountedTerm]().union(*(self._terms_of(repels, profile) for repels in distinct.values()))
-        return replace(cls, repelled=cls.repelled | applicable) if applicable else cls
+        return replace(cls, repelled=with_further(cls.repelled, applicable)) if applicable else cls
 
     def _terms_of(self, repels: tuple[CountedTerm, ...], profile: Profile) -> frozenset[CountedTerm]:
         """Return the anti-affinity terms of one pod that apply to another."""
@@ -201,6 +235,11 @@ class FilterContext:
         """Return the anti-affinity terms of running pods that apply to pods of a profile."""
         candidates = self.pod_index.repelling_candidates(profile.namespace, profile.labels)
         return frozenset(term for term in candidates if self.applies(term, profile))
+
+    def attracted(self, profile: Profile) -> frozenset[WeightedTerm]:
+        """Return the preferred terms of running pods that apply to pods of a profile, with their weights."""
+        candidates = self.pod_index.attracting_index.candidates(profile.namespace, profile.labels)
+        return frozenset(entry for entry in candidates if self.applies(entry[1], profile))
 
     def applies(self, term: CountedTerm, profile: Profile) -> bool:
         """Return whether an anti-affinity term of a running pod applies to pods of a profile."""
@@ -317,11 +356,14 @@ def _repelled(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: 
     if context.remembered is None and not assumed_pods:
         pod_index, nodes = context.pod_index, context.nodes
         return _apart_from(
-            context, ((term, by_row(nodes, pod_index.repelling.get(term, {}))) for term in cls.repelled), rows
+            context,
+            ((term, by_row(nodes, pod_index.repelling.get(term, {}))) for term in context.terms_repelling(cls)),
+            rows,
         )
     accepted = np.ones(len(rows), np.bool_)
-    holders = _holders(cls.repelled, assumed_pods)
-    for term in cls.repelled:
+    repelling = context.terms_repelling(cls)
+    holders = _holders(repelling, assumed_pods)
+    for term in repelling:
         counts = _remembered(context, ("repelling", id(term)), partial(_repelling, context, term))
         accepted &= counts.beside_rows(rows, holders.get(term, ())) == 0
     return accepted
@@ -531,7 +573,7 @@ MET_LATER: Final = frozenset({NodeReason.SPREAD, NodeReason.POD_AFFINITY})
 
 def looks_around(cls: PodClass) -> bool:
     """Return whether other pods or volumes may decide where a class may go."""
-    return cls.constraints is not None or bool(cls.repelled)
+    return cls.constraints is not None or cls.repelled is not None
 
 
 def open_rows(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods = ()) -> Bool:

@@ -57,7 +57,9 @@ def deterring_taints(nodes: NodeTable, cls: PodClass, rows: Int64) -> Int64:
 
 def pods_affect_preferences(cls: PodClass) -> bool:
     """Return whether other pods influence the preferences of a class for nodes."""
-    return bool(cls.attracted) or (cls.preferences is not None and bool(cls.preferences.near or cls.preferences.spread))
+    return cls.attracted is not None or (
+        cls.preferences is not None and bool(cls.preferences.near or cls.preferences.spread)
+    )
 
 
 def liking(
@@ -102,7 +104,7 @@ def _nearness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     by_key: dict[str, Int64] = {}
     for weight, term in cls.preferences.near if cls.preferences else ():
         add_counts(by_key, term.topology_key, weight * pods_matching(context, (condition_of(context, term),)))
-    for weight, term in cls.attracted:
+    for weight, term in context.terms_attracting(cls):
         counts = by_row(nodes, context.pod_index.attracting.get((weight, term), {}))
         add_counts(by_key, term.topology_key, weight * counts)
     total = np.zeros(nodes.rows, np.int64)

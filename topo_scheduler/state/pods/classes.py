@@ -11,6 +11,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.devices.pod_claims import PodClaim
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts, amount_in
+from topo_scheduler.state.pods.applied_terms import AppliedTerms
 from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
 from topo_scheduler.state.pods.numa_request import NumaRequest, forget_requests
 from topo_scheduler.state.pods.pod_index import CountedTerm
@@ -59,9 +60,9 @@ class PodClass:
     models: tuple[str, ...] = ()
     bandwidth: int = 0
     constraints: Constraints | None = None
-    repelled: frozenset[CountedTerm] = frozenset()
+    repelled: AppliedTerms[CountedTerm] | None = None
     preferences: PodPreferences | None = None
-    attracted: frozenset[tuple[int, CountedTerm]] = frozenset()
+    attracted: AppliedTerms[tuple[int, CountedTerm]] | None = None
     shunned: frozenset[str] = frozenset()
     caps: tuple[Cap, ...] = ()
     ordinary: bool = False

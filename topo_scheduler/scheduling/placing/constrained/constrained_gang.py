@@ -158,9 +158,9 @@ def _among_themselves(filter_context: FilterContext, cls: PodClass, query: Place
     """Return the class without the constraints that only pods or volumes outside the gang can meet."""
     constraints = cls.constraints
     if constraints is None:
-        return replace(cls, repelled=frozenset())
+        return replace(cls, repelled=None)
     affinity = constraints.affinity if affinity_met_by_members(filter_context, cls, query) else ()
-    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
+    return replace(cls, repelled=None, constraints=replace(constraints, affinity=affinity, claims=()))
 
 
 def affinity_met_by_members(filter_context: FilterContext, cls: PodClass, query: PlacementQuery) -> bool:
