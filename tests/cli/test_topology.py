@@ -186,10 +186,7 @@ def test_a_server_that_is_away(served: Served) -> None:
     served.wait(served.server.go_away)
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 1
-    assert (
-        answer.output.startswith("Error: the API server http://127.0.0.1:")
-        and served.server.url in answer.output
-    )
+    assert answer.output.startswith("Error: the API server http://127.0.0.1:") and served.server.url in answer.output
 
 
 def test_a_context_that_is_not_there(served: Served) -> None:
