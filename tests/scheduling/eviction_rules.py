@@ -50,6 +50,7 @@ FED: Final = "scheduling/test_eviction_rules.py::test_a_container_drops_entries_
 BUDGETS: Final = "observability/test_log_budget.py::test_a_bounded_number_of_budgets_is_known"
 CLOSE: Final = "scheduling/test_close_claims.py::test_the_fits_of_close_gpus_that_are_kept_are_bounded"
 CONFIRMATIONS: Final = "kube/test_containers.py::test_confirmations_of_pods_that_preempt"
+COUNTS: Final = "scheduling/test_applied_terms.py::test_counts_of_a_search_are_dropped_beyond_their_memory"
 CRASHES: Final = "recovery/test_containers.py::test_pods_that_crash_without_end_are_remembered_up_to_a_cap"
 EVENTS: Final = "kube/test_events.py::test_memory_of_what_was_said_is_bounded"
 TOKENS: Final = "kube/test_token_review.py::test_made_up_tokens_are_neither_kept_nor_asked_about_without_end"
@@ -120,6 +121,7 @@ RULES: Final = (
     Rule("scheduling.queueing.queue", "_due", "", test=FED, entries=67),
     Rule("scheduling.queueing.fair_queue", "by_share", "", test=FED, entries=69),
     Rule("state.nodes.change_log", "_rows", "", test=FED, entries=2 * SMALL),
+    Rule("scheduling.rules.interpod_filters", "remembered", "MIN_COUNTS COUNTS_BYTES", test=COUNTS),
     Rule("state.pods.applied_terms", "_sets", "MAX_CACHED_TERMS", ("_term_sets._sets",), test=FED),
     Rule("state.pods.workloads", "ran", "MAX_LOST_RANKS", test=FED),
     Rule("state.statistics.duration_claims", "_heap", "", test=FED, entries=67),

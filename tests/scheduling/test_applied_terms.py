@@ -3,6 +3,7 @@
 import random
 from typing import Final, Literal
 
+import numpy as np
 import pytest
 
 from tests.helpers import make_node, make_pod
@@ -18,9 +19,14 @@ from topo_scheduler.api.selectors import (
     Requirement,
     WeightedPodAffinityTerm,
 )
+from topo_scheduler.scheduling.rules import interpod_filters
+from topo_scheduler.scheduling.rules.interpod_filters import open_rows
 from topo_scheduler.state.pods import applied_terms
 from topo_scheduler.state.pods.applied_terms import AppliedTerms, TermSets, digest_of, with_further
 from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.constraints import Constraints
+from topo_scheduler.state.pods.pod_index import CountedTerm
+from topo_scheduler.state.pods.selectors import Clause, Selector
 
 pytestmark = pytest.mark.unrecorded
 
@@ -114,6 +120,47 @@ def test_decisions_do_not_depend_on_what_is_cached(seed: int, monkeypatch: pytes
         return placed
 
     assert nodes(0) == nodes(3 * TERMS_OF_POD) == nodes(1 << 20)
+
+
+def own_term(number: int) -> CountedTerm:
+    selector = Selector((Clause("y", "NotIn", frozenset((f"z{number}",))),))
+    return CountedTerm(selector, frozenset(("default",)), HOSTNAME)
+
+
+def test_a_search_keeps_one_result_for_all_anti_affinity_of_running_pods() -> None:
+    around = cluster().engine.world.around
+    rows = np.arange(NODES, dtype=np.int64)
+    for number in range(PODS):
+        repels = tuple(own_term(TERMS_OF_POD * number + term) for term in range(TERMS_OF_POD))
+        around.pod_index.change(number % 3, around.pod_index.profile("default", {}, repels=repels), 1)
+    search = around.remembering()
+    cls = search.seen_by(PodClass(()), around.pod_index.profile("default", {"y": "other"}))
+    seated = around.pod_index.profile("default", {}, repels=(own_term(0), own_term(10_000)))
+    running = open_rows(search, cls, rows)
+    beside = search.seen_beside(cls, around.pod_index.profile("default", {"y": "other"}), [(4, seated)])
+    assert running.tolist() == [row > 2 for row in range(NODES)] == open_rows(around, cls, rows).tolist()
+    assert open_rows(search, beside, rows, [(4, seated)]).tolist() == [row > 2 and row != 4 for row in range(NODES)]
+    assert open_rows(around, beside, rows, [(4, seated)]).tolist() == [row > 2 and row != 4 for row in range(NODES)]
+    assert not search.remembered
+    assert search.open_beside_running is not None
+    assert len(search.open_beside_running) == 1
+
+
+def test_counts_of_a_search_are_dropped_beyond_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = cluster().engine.world.around
+    rows = np.arange(NODES, dtype=np.int64)
+    around.pod_index.change(1, around.pod_index.profile("default", {"y": "other"}), 1)
+    cls = PodClass((), constraints=Constraints("default", anti_affinity=tuple(map(own_term, range(PODS)))))
+    search = around.remembering()
+    expected = open_rows(search, cls, rows).tolist()
+    assert search.remembered is not None
+    assert len(search.remembered) == PODS
+    monkeypatch.setattr(interpod_filters, "COUNTS_BYTES", 0)
+    monkeypatch.setattr(interpod_filters, "MIN_COUNTS", 5)
+    search = around.remembering()
+    assert open_rows(search, cls, rows).tolist() == expected == [row != 1 for row in range(NODES)]
+    assert search.remembered is not None
+    assert len(search.remembered) <= 5
 
 
 def test_a_dropped_set_is_found_again_and_follows_the_pods() -> None:

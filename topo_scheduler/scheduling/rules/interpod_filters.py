@@ -43,6 +43,14 @@ Position = tuple[int, int, int]
 Entry = TypeVar("Entry", CountedTerm, WeightedTerm)
 
 
+MIN_COUNTS: Final = 160
+"""Counts by domain that a search keeps whatever their size: those of the terms and spread constraints of one pod."""
+COUNTS_BYTES: Final = 64 * 2**20
+"""Memory for further counts by domain of one search; beyond it they are dropped, and counted again."""
+_BYTES_PER_VALUE: Final = 16
+"""Memory of counts for each label value of nodes: two numbers, without and with seated pods."""
+
+
 @dataclass(slots=True)
 class Reach:
     """Cached rows that can use a volume, by name of the volume; None for all rows. A change of nodes clears it."""
@@ -100,6 +108,8 @@ class FilterContext:
         None
     )
     """Cached anti-affinity of seated pods that applies to a pod, by ids of both; the entry keeps both alive."""
+    open_beside_running: dict[bytes, Bool] | None = None
+    """Cached rows (bool[rows]) that anti-affinity of running pods leaves open, by the digest of its terms."""
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Applied]] = field(default_factory=WeakKeyDictionary)
     _term_sets: TermSets = field(default_factory=TermSets)
@@ -126,7 +136,7 @@ class FilterContext:
 
     def remembering(self) -> "FilterContext":
         """Return a copy with caches for one search, during which neither nodes nor bound pods change."""
-        return replace(self, remembered={}, applicable_beside={})
+        return replace(self, remembered={}, applicable_beside={}, open_beside_running={})
 
     def closed_by_caps(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
         """Return the rows that caps close to a class, None for a class without caps."""
@@ -191,6 +201,12 @@ class FilterContext:
     def terms_repelling(self, cls: PodClass) -> frozenset[CountedTerm]:
         """Return the anti-affinity terms of other pods that apply to pods of a class."""
         return self._resolved(cls.repelled, self.repelled)
+
+    def further_terms(self, cls: PodClass) -> frozenset[CountedTerm]:
+        """Return those of `terms_repelling` that apply because of pods that a search has seated."""
+        if cls.repelled is None or not cls.repelled.beside:
+            return frozenset()
+        return cls.repelled.beside - self._resolved(replace(cls.repelled, beside=frozenset()), self.repelled)
 
     def terms_attracting(self, cls: PodClass) -> frozenset[WeightedTerm]:
         """Return the preferred terms of running pods that apply to pods of a class, with their weights."""
@@ -353,20 +369,33 @@ def _anti_affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_p
 
 def _repelled(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """InterPodAffinity: anti-affinity of running and assumed pods."""
-    if context.remembered is None and not assumed_pods:
-        pod_index, nodes = context.pod_index, context.nodes
-        return _apart_from(
-            context,
-            ((term, by_row(nodes, pod_index.repelling.get(term, {}))) for term in context.terms_repelling(cls)),
-            rows,
-        )
-    accepted = np.ones(len(rows), np.bool_)
+    if cls.repelled is None:
+        return np.ones(len(rows), np.bool_)
     repelling = context.terms_repelling(cls)
-    holders = _holders(repelling, assumed_pods)
-    for term in repelling:
-        counts = _remembered(context, ("repelling", id(term)), partial(_repelling, context, term))
-        accepted &= counts.beside_rows(rows, holders.get(term, ())) == 0
+    if context.open_beside_running is None and not assumed_pods:
+        return _apart_from_holders(context, repelling, rows)
+    by_running, further = context.open_beside_running, context.further_terms(cls)
+    open_rows = by_running.get(cls.repelled.digest) if by_running is not None else None
+    if open_rows is None:
+        open_rows = _apart_from_holders(context, repelling - further, np.arange(context.nodes.rows, dtype=np.int64))
+        if by_running is not None:
+            by_running[cls.repelled.digest] = open_rows
+    charge_rows(len(rows))
+    accepted: Bool = open_rows[rows] & _apart_from_holders(context, further, rows)
+    for term, holder_rows in _holders(repelling, assumed_pods).items():
+        charge(5 + len(holder_rows) // 16)
+        charge_rows(len(rows))
+        column = context.nodes.label_column(term.topology_key)
+        domains = column[np.asarray(holder_rows, np.int64)]
+        accepted &= ~np.isin(column[rows], domains[domains != UNKNOWN])
     return accepted
+
+
+def _apart_from_holders(context: FilterContext, terms: Iterable[CountedTerm], rows: Int64) -> Bool:
+    """Return the rows whose domains have no running pod with one of some anti-affinity terms."""
+    repelling = context.pod_index.repelling
+    held = ((term, by_row(context.nodes, repelling[term])) for term in terms if term in repelling)
+    return _apart_from(context, held, rows)
 
 
 def _apart_from(context: FilterContext, counted: Iterable[tuple[CountedTerm, Int64]], rows: Int64) -> Bool:
@@ -408,6 +437,10 @@ def _remembered(context: FilterContext, key: tuple[object, ...], compute: Callab
         return compute()
     remembered = context.remembered.get(key)
     if remembered is None:
+        if len(context.remembered) >= max(
+            MIN_COUNTS, COUNTS_BYTES // (_BYTES_PER_VALUE * len(context.nodes.values) + 1)
+        ):
+            context.remembered.clear()
         remembered = context.remembered[key] = compute()
     return remembered
 
@@ -416,10 +449,6 @@ def _matching(context: FilterContext, term: CountedTerm) -> Remembered:
     conditions = (condition_of(context, term),)
     tally = context.pod_index.tally(conditions)
     return _summed(context, term, pods_matching(context, conditions), tally, term)
-
-
-def _repelling(context: FilterContext, term: CountedTerm) -> Remembered:
-    return _summed(context, term, by_row(context.nodes, context.pod_index.repelling.get(term, {})), None, term)
 
 
 def _summed(context: FilterContext, term: CountedTerm, counts: Int64, tally: Tally | None, owner: object) -> Remembered:
