@@ -94,3 +94,51 @@ def test_a_driver_that_vanishes_keeps_its_pods_and_gets_no_new_ones_until_it_is_
     d.settle(60)
     assert len(nodes_of(pods)) == 1, "its devices are still in use"
     assert set(d.allocated().values()) == {1}
+
+
+UNSUPPORTED: dict[str, Json] = {
+    "attributes[links], a list (feature gate DRAListTypeAttributes)": {
+        "attributes": {"links": {"strings": ["a", "b"]}}
+    },
+    "nodeAllocatableResourceMappings (feature gate DRANodeAllocatableResources)": {
+        "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}
+    },
+}
+
+
+@pytest.mark.parametrize("field", UNSUPPORTED)
+def test_devices_with_a_field_that_is_not_supported_are_the_reason(field: str) -> None:
+    d = two_drivers()
+    d.slices(*(slice_of(name, 2, **UNSUPPORTED[field]) for name in ("n1", "n2")))
+    pod = d.pod("p", asking(1))
+    d.run(pod)
+    (said,) = d.told(pod)
+    reason = f"request gpus: devices that match have {field}, which is not supported"
+    assert f"2 cannot allocate all claims: {reason}. " in said
+    nic = d.pod("nic", asking(1, deviceClassName="nic"))
+    d.run(nic)
+    assert nic.spec.node_name, "the node's other devices"
+
+
+@pytest.mark.parametrize("field", UNSUPPORTED)
+def test_some_devices_with_a_field_that_is_not_supported_are_the_reason_if_the_others_are_too_few(field: str) -> None:
+    d = two_drivers()
+    mixed = slice_of("n1", 2)
+    mixed.spec.devices = [*mixed.spec.devices, *slice_of("n1", 3, **UNSUPPORTED[field]).spec.devices[2:]]
+    d.slices(mixed, slice_of("n2", 2))
+    three, two = d.pod("three", asking(3)), d.pod("two", asking(2))
+    d.run(three, two)
+    reason = f"request gpus: devices that match have {field}, which is not supported"
+    assert f"1 cannot allocate all claims, 1 cannot allocate all claims: {reason}. " in d.told(three)[0]
+    assert two.spec.node_name
+
+
+def test_a_node_with_unsupported_devices_only_and_one_without_devices_have_different_reasons() -> None:
+    d = DeviceDriver([make_node(name, "s1/l1", gpus=0) for name in ("n1", "n2")])
+    d.drop_slice("n2-gpus")
+    d.slices(slice_of("n1", 2, **next(iter(UNSUPPORTED.values()))))
+    pod = d.pod("p", asking(1, selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].links == 'a'"}}]))
+    d.run(pod)
+    said = d.told(pod)[0]
+    assert "1 cannot allocate all claims: no driver publishes devices for the node" in said
+    assert "1 cannot allocate all claims: request gpus: devices that match have attributes[links], a list" in said

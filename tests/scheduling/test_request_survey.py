@@ -131,3 +131,13 @@ def test_admin_access_sees_devices_in_use_as_free() -> None:
     d.classes(msgspec.convert({"metadata": {"name": "admin"}}, DeviceClass))
     (request,) = surveyed(d, "p", asking(9, adminAccess=True))
     assert [counts(node) for node in request.nodes] == [{"free": 8}]
+
+
+def test_devices_with_a_field_that_is_not_supported_are_a_problem_of_the_node() -> None:
+    d = driver({"s1/l1": 1})
+    d.slices(slice_of("s1-l1-1", 2, attributes={"links": {"strings": ["a", "b"]}}))
+    (request,) = surveyed(d, "p", asking(1))
+    (node,) = request.nodes
+    assert not counts(node)
+    field = "attributes[links], a list (feature gate DRAListTypeAttributes)"
+    assert node.problem == f"devices that match have {field}, which is not supported"

@@ -82,6 +82,22 @@ class DeviceCandidates:
             self._selected[query] = known
         return known
 
+    def unsupported(self, query: DeviceQuery) -> str:
+        """Return the field for which a device that matches a request is not allocated; empty if there is none.
+
+        A selector that fails on such a device may read that very field. On a node without other devices it does not
+        reject the device.
+        """
+        devices = [device for pool in self.pools for device in pool.unsupported]
+        charge(len(devices) * (1 + len(query.expressions)))
+        return next((device.kind.unsupported for device in devices if self._may_match(query, device)), "")
+
+    def _may_match(self, query: DeviceQuery, device: PublishedDevice) -> bool:
+        try:
+            return all(self._matches(expression, device) for expression in query.expressions)
+        except SelectorFailure:
+            return not self.everything
+
     def reordered(self, ordered: Mapping[DeviceQuery, list[DeviceCandidate]]) -> "DeviceCandidates":
         """Return the same devices in another order, by request."""
         other = copy(self)

@@ -31,7 +31,8 @@ def hardware_signature(candidates: DeviceCandidates, claims: Sequence[ClaimQuery
         for device in (candidate.device for candidate in candidates.everything)
     )
     others = tuple((numbers[device.id[:2]], device.consumption) for device in _others(candidates.pools))
-    return pools, devices, others, tuple(candidates.failures.values())
+    unsupported = tuple(candidates.unsupported(query) for query in candidates.queries)
+    return pools, devices, others, unsupported, tuple(candidates.failures.values())
 
 
 def use_signature(pools: Sequence[Pool], used: DevicesInUse) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.scheduling.devices.allocator import SelectorFailure
+from topo_scheduler.scheduling.devices.allocator import DeviceCandidates, SelectorFailure
 from topo_scheduler.scheduling.devices.capacity_share import consumed, fits
 from topo_scheduler.scheduling.devices.claim_query import AttributeConstraint, ClaimQuery, DeviceQuery
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims
@@ -34,7 +34,7 @@ class MatchingDevices:
         node: name of the node.
         counts: number by cause, of those in `CAUSES`.
         together: free devices with one value of each attribute that must match; None without such a constraint.
-        problem: why none of a pool of the node may be allocated; empty if all pools may.
+        problem: why none of a pool of the node, or not all devices that match, may be allocated; empty if they may.
     """
 
     node: str
@@ -119,6 +119,7 @@ def _request(
         pools = devices.pools_of(row)
         node = MatchingDevices(name, problem=next((pool.problem for pool in pools if pool.problem), ""))
         free = [device for pool in pools for device in _free(devices, pool, query, node, rejections)]
+        node.problem = node.problem or _unsupported(devices, query, pools)
         if match:
             node.together = _together(free, match)
         if node.matching or node.problem:
@@ -145,6 +146,12 @@ def _free(
         if cause == FREE:
             free.append(device)
     return free
+
+
+def _unsupported(devices: NodeDevices, query: DeviceQuery, pools: Sequence[Pool]) -> str:
+    candidates = DeviceCandidates(pools, [], devices.selectors.matches)
+    unsupported = candidates.unsupported(query)
+    return f"devices that match have {unsupported}, which is not supported" if unsupported else ""
 
 
 def _matches(

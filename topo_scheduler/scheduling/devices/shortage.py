@@ -19,13 +19,25 @@ def shortage(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> str:
 
 def _cause(candidates: DeviceCandidates, request: Sequence[DeviceQuery]) -> str:
     matching = [(query, candidate.device) for query in request for candidate in candidates.of(query)]
-    if any(query.tolerates(device) for query, device in matching):
-        return ""
     name = f"request {request[0].request}"
+    unsupported = next((field for query in request if (field := candidates.unsupported(query))), "")
+    if any(query.tolerates(device) for query, device in matching):
+        return _unsupported(name, unsupported) if unsupported and _too_few(candidates, request) else ""
     if matching:
         return f"{name}: the devices that match have taints that it does not tolerate"
+    if unsupported:
+        return _unsupported(name, unsupported)
     if problem := next((pool.problem for pool in candidates.pools if pool.problem), ""):
         return problem
     if not candidates.everything:
         return "no driver publishes devices for the node"
     return f"{name}: no device matches its class and selectors"
+
+
+def _too_few(candidates: DeviceCandidates, request: Sequence[DeviceQuery]) -> bool:
+    """Return whether fewer devices match each alternative of a request than it asks for."""
+    return all(len(candidates.of(query)) < query.count for query in request)
+
+
+def _unsupported(name: str, field: str) -> str:
+    return f"{name}: devices that match have {field}, which is not supported"

@@ -222,6 +222,7 @@ class Pool:
         id: driver and name.
         devices: devices that the node can use, in the order of slices and devices.
         others: devices for other nodes, and unsupported ones, which may consume the same counters.
+        unsupported: those of ``others`` that the node could use, were it not for a field that is not supported.
         counters: amounts by counter set and counter.
         incomplete: not all slices of its generation exist yet, so nothing of it is allocated.
         invalid: what contradicts itself in the pool; empty if nothing does. Nothing of an invalid pool is allocated.
@@ -232,6 +233,7 @@ class Pool:
     id: PoolId
     devices: tuple[PublishedDevice, ...] = ()
     others: tuple[PublishedDevice, ...] = ()
+    unsupported: tuple[PublishedDevice, ...] = ()
     counters: Mapping[tuple[str, str], Number] = field(default_factory=dict)
     incomplete: bool = False
     invalid: str = ""
@@ -327,12 +329,14 @@ def _pool(id_: PoolId, known: list[Slice], everything: Sequence[Slice], matches:
             counters |= {(name, counter): value for counter, value in amounts.items()}
     if problem := _contradiction(devices, elsewhere, counters, sets):
         return Pool(id_, invalid=problem)
-    usable = [device for device in devices if not device.kind.unsupported and matches(device.scope)]
+    of_node = [device for device in devices if matches(device.scope)]
+    usable = [device for device in of_node if not device.kind.unsupported]
+    unsupported = tuple(device for device in of_node if device.kind.unsupported)
     here = {device.id for device in usable}
     others = [device for device in (*devices, *elsewhere) if device.id not in here]
     of_one_node = not others and all(item.scope.node and not item.by_device for item in known)
     shapes = tuple(item.shape for item in known) if of_one_node else ()
-    return Pool(id_, tuple(usable), tuple(others), counters, shapes=shapes)
+    return Pool(id_, tuple(usable), tuple(others), unsupported, counters, shapes=shapes)
 
 
 def _contradiction(
