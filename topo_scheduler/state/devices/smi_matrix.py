@@ -59,12 +59,12 @@ def read_matrix(text: str, link_mb_per_second: int = LINK_MB_PER_SECOND) -> Node
         link_mb_per_second: MB/s of one NVLink in each direction.
 
     Raises:
-        HardwareError: there is no matrix, or it is not square, not symmetric, or has a cell that is none of the above.
+        HardwareError: there is no matrix, or it is not square, not symmetric, names a line twice, or has a cell that is
+            none of the above.
     """
     check_count("matrix", len(text), MAX_MATRIX_BYTES, "characters")
     lines = _ESCAPES.sub("", text).splitlines()
-    start, columns = _header(lines)
-    rows = {row[0]: row[1:] for line in lines[start + 1 :] if (row := _cells(line)) and row[0] in columns}
+    start, columns, has_affinity = _header(lines)
     names = [name for name in columns if _GPU.fullmatch(name)]
     nic_names = [name for name in columns if name not in names]
     check_count("matrix", len(names), MAX_GPUS, "GPUs")
@@ -73,6 +73,7 @@ def read_matrix(text: str, link_mb_per_second: int = LINK_MB_PER_SECOND) -> Node
         raise HardwareError(f"a column is called {quoted(odd)}, which is no device; {_REMEDY}")
     if len(set(columns)) != len(columns):
         raise HardwareError(f"the matrix names a column twice; {_REMEDY}")
+    rows = _rows(lines[start + 1 :], columns, has_affinity)
     cells = {name: _row(name, rows, columns) for name in names}
     _check_symmetry(names, cells, columns)
     legend = dict(_NIC_LEGEND.findall(text))
@@ -107,18 +108,40 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
 
 
-def _header(lines: Sequence[str]) -> tuple[int, list[str]]:
-    """Return the number of the line that names the columns, and the names of devices on it."""
+def _header(lines: Sequence[str]) -> tuple[int, list[str], bool]:
+    """Return the number of the line that names the columns, the devices on it, and whether more columns follow them."""
     for number, line in enumerate(lines):
         cells = line.split()
         if cells and _GPU.fullmatch(cells[0]) and (len(cells) == 1 or not _is_cell(cells[1])):
             end = next((index for index, cell in enumerate(cells) if cell in _AFTER_DEVICES), len(cells))
-            return number, cells[:end]
+            return number, cells[:end], end < len(cells)
     raise HardwareError(f"no line names GPU0, GPU1 and so on as columns; {_REMEDY}")
 
 
 def _is_cell(text: str) -> bool:
     return text in _PATHS or _LINKS.fullmatch(text) is not None
+
+
+def _rows(lines: Sequence[str], columns: Sequence[str], has_affinity: bool) -> dict[str, list[str]]:
+    """Return the cells of each line by device. Other lines are those of legends."""
+    rows: dict[str, list[str]] = {}
+    known = set(columns)
+    for line in lines:
+        name, *cells = _cells(line) or [""]
+        if name not in known:
+            if _GPU.fullmatch(name) or (name and cells and _is_cell(cells[0])):
+                raise HardwareError(f"the matrix is not square: {quoted(name)} has a line and no column; {_REMEDY}")
+            continue
+        if name in rows:
+            raise HardwareError(f"the matrix has two lines for {name}; {_REMEDY}")
+        surplus = [cell for cell in cells[len(columns) :] if _is_cell(cell) or (cell and not has_affinity)]
+        if surplus:
+            raise HardwareError(
+                f"the matrix is not square: line {name} has {quoted(surplus[0])} after the cells of its"
+                f" {len(columns)} columns; {_REMEDY}"
+            )
+        rows[name] = cells
+    return rows
 
 
 def _row(name: str, rows: dict[str, list[str]], columns: Sequence[str]) -> list[str]:
