@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import astuple
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.scheduling.devices.mig_slots import MigSlot, MigSlots, SplitGpu
+from topo_scheduler.state.devices import mig
 from topo_scheduler.state.devices.mig import GIB, MigGeometry, MigProfile, geometry_of
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -48,6 +50,138 @@ def test_the_tables_are_what_the_driver_of_a_real_gpu_reports(gpu: str) -> None:
     geometry = geometry_of(model, memory_bytes)
     assert geometry is not None and len(reported) == 7
     assert {p.name: (p.memory_slices, p.starts, p.max_count) for p in geometry.profiles} == reported
+
+
+PLACEMENTS = {
+    "A30 24GB": [
+        ("1g.6gb", 1, 1, (0, 1, 2, 3), 4),
+        ("1g.6gb+me", 1, 1, (0, 1, 2, 3), 1),
+        ("2g.12gb", 2, 2, (0, 2), 2),
+        ("2g.12gb+me", 2, 2, (0, 2), 1),
+        ("4g.24gb", 4, 4, (0,), 1),
+    ],
+    "A100 40GB": [
+        ("1g.5gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.5gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.10gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.10gb", 2, 2, (0, 2, 4), 3),
+        ("3g.20gb", 3, 4, (0, 4), 2),
+        ("4g.20gb", 4, 4, (0,), 1),
+        ("7g.40gb", 7, 8, (0,), 1),
+    ],
+    "A100 80GB": [
+        ("1g.10gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.10gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.20gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.20gb", 2, 2, (0, 2, 4), 3),
+        ("3g.40gb", 3, 4, (0, 4), 2),
+        ("4g.40gb", 4, 4, (0,), 1),
+        ("7g.80gb", 7, 8, (0,), 1),
+    ],
+    "H100 80GB": [
+        ("1g.10gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.10gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.20gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.20gb", 2, 2, (0, 2, 4), 3),
+        ("3g.40gb", 3, 4, (0, 4), 2),
+        ("4g.40gb", 4, 4, (0,), 1),
+        ("7g.80gb", 7, 8, (0,), 1),
+    ],
+    "H100 94GB": [
+        ("1g.12gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.12gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.24gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.24gb", 2, 2, (0, 2, 4), 3),
+        ("3g.47gb", 3, 4, (0, 4), 2),
+        ("4g.47gb", 4, 4, (0,), 1),
+        ("7g.94gb", 7, 8, (0,), 1),
+    ],
+    "H100 96GB": [
+        ("1g.12gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.12gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.24gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.24gb", 2, 2, (0, 2, 4), 3),
+        ("3g.48gb", 3, 4, (0, 4), 2),
+        ("4g.48gb", 4, 4, (0,), 1),
+        ("7g.96gb", 7, 8, (0,), 1),
+    ],
+    "H20 96GB": [
+        ("1g.12gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.12gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.24gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.24gb", 2, 2, (0, 2, 4), 3),
+        ("3g.48gb", 3, 4, (0, 4), 2),
+        ("4g.48gb", 4, 4, (0,), 1),
+        ("7g.96gb", 7, 8, (0,), 1),
+    ],
+    "H200 141GB": [
+        ("1g.18gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.18gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.35gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.35gb", 2, 2, (0, 2, 4), 3),
+        ("3g.71gb", 3, 4, (0, 4), 2),
+        ("4g.71gb", 4, 4, (0,), 1),
+        ("7g.141gb", 7, 8, (0,), 1),
+    ],
+    "GH200 96GB": [
+        ("1g.12gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.12gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.24gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.24gb", 2, 2, (0, 2, 4), 3),
+        ("3g.48gb", 3, 4, (0, 4), 2),
+        ("4g.48gb", 4, 4, (0,), 1),
+        ("7g.96gb", 7, 8, (0,), 1),
+    ],
+    "GH200 144GB": [
+        ("1g.18gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.18gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.36gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.36gb", 2, 2, (0, 2, 4), 3),
+        ("3g.72gb", 3, 4, (0, 4), 2),
+        ("4g.72gb", 4, 4, (0,), 1),
+        ("7g.144gb", 7, 8, (0,), 1),
+    ],
+    "B200 180GB": [
+        ("1g.23gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.23gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.45gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.45gb", 2, 2, (0, 2, 4), 3),
+        ("3g.90gb", 3, 4, (0, 4), 2),
+        ("4g.90gb", 4, 4, (0,), 1),
+        ("7g.180gb", 7, 8, (0,), 1),
+    ],
+    "GB200 186GB": [
+        ("1g.23gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.23gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.47gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.47gb", 2, 2, (0, 2, 4), 3),
+        ("3g.93gb", 3, 4, (0, 4), 2),
+        ("4g.93gb", 4, 4, (0,), 1),
+        ("7g.186gb", 7, 8, (0,), 1),
+    ],
+    "B300 269GB": [
+        ("1g.34gb", 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+        ("1g.34gb+me", 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+        ("1g.67gb", 1, 2, (0, 2, 4, 6), 4),
+        ("2g.67gb", 2, 2, (0, 2, 4), 3),
+        ("3g.135gb", 3, 4, (0, 4), 2),
+        ("4g.135gb", 4, 4, (0,), 1),
+        ("7g.269gb", 7, 8, (0,), 1),
+    ],
+}
+"""By product: profile, compute slices, memory slices, starts, and instances on one GPU, of NVIDIA's MIG user guide."""
+
+
+@pytest.mark.parametrize("product", PLACEMENTS)
+def test_the_tables_are_those_of_the_user_guide(product: str) -> None:
+    model, size = product.split()
+    geometry = _geometry(f"NVIDIA {model}", int(size.removesuffix("GB")))
+    assert [astuple(profile) for profile in geometry.profiles] == PLACEMENTS[product]
+    assert (geometry.compute_slices, geometry.memory_slices) == ((4, 4) if model == "A30" else (7, 8))
+
+
+def test_the_user_guide_names_every_product_of_the_tables() -> None:
+    assert {f"{product} {gigabytes}GB" for product, gigabytes, _ in mig._TABLES} == set(PLACEMENTS)
 
 
 @pytest.mark.parametrize(
