@@ -3,10 +3,11 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, Json, asking, driver, slice_of
 from tests.scheduling.partitioned_nodes import PLACES, partitioned, profile, split_node
-from topo_scheduler.api.devices import DeviceClass
+from topo_scheduler.api.devices import DeviceAttribute, DeviceClass
 from topo_scheduler.scheduling.devices.request_survey import MatchingDevices, SurveyedRequest, survey_requests
 
 TAINTS = [{"key": "xid", "effect": "NoSchedule"}]
@@ -99,6 +100,54 @@ def test_free_devices_without_the_attribute_agree_with_none() -> None:
     spec["devices"]["constraints"] = [{"requests": ["gpus"], "matchAttribute": f"{DRIVER}/absent"}]
     (request,) = surveyed(d, "p", spec)
     assert [(node.counts["free"], node.together) for node in request.nodes] == [(8, 0)]
+
+
+def constrained(count: int, **constraints: str) -> Json:
+    spec = asking(count)
+    spec["devices"]["constraints"] = [
+        {"requests": ["gpus"], kind: f"{DRIVER}/{attribute}"} for kind, attribute in constraints.items()
+    ]
+    return spec
+
+
+def test_free_devices_that_do_not_differ_in_an_attribute() -> None:
+    d = driver({"s1/l1": 1})
+    (request,) = surveyed(d, "p", constrained(3, distinctAttribute="numa"))
+    assert [(node.counts["free"], node.together) for node in request.nodes] == [(8, 2)]
+    assert (request.match_attributes, request.distinct_attributes) == ((), (f"{DRIVER}/numa",))
+
+
+def test_free_devices_that_agree_in_one_attribute_and_differ_in_another() -> None:
+    d = driver({"s1/l1": 1})
+    published = slice_of("s1-l1-1")
+    for number, device in enumerate(published.spec.devices):
+        device.attributes["nic"] = DeviceAttribute(int_=number // 2)
+    d.slices(published)
+    (request,) = surveyed(d, "p", constrained(3, matchAttribute="numa", distinctAttribute="nic"))
+    assert [(node.counts["free"], node.together) for node in request.nodes] == [(8, 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb", "count"), [("matchAttribute", "agree", 5), ("distinctAttribute", "differ", 3)]
+)
+def test_a_constraint_without_room_is_the_reason_on_the_pod(kind: str, verb: str, count: int) -> None:
+    d = driver({"s1/l1": 2})
+    first, too_many = (
+        d.pod("first", constrained(count - 1, **{kind: "numa"})),
+        d.pod("p", constrained(count, **{kind: "numa"})),
+    )
+    d.run(first, too_many)
+    assert first.spec.node_name
+    reason = f"request gpus: too few devices that match {verb} in {DRIVER}/numa"
+    assert f"2 cannot allocate all claims: {reason}. " in d.told(too_many)[0]
+
+
+def test_a_constraint_with_room_once_devices_are_free_is_no_reason() -> None:
+    d = driver({"s1/l1": 1})
+    d.run(d.pod("first", asking(5)))
+    pod = d.pod("p", constrained(4, matchAttribute="numa"))
+    d.run(pod)
+    assert d.told(pod)[0] == "0/1 nodes are available: 1 cannot allocate all claims."
 
 
 def test_each_alternative_is_a_request_of_its_own() -> None:

@@ -131,6 +131,7 @@ def _request_json(request: "SurveyedRequest") -> Json:
         "deviceClass": request.class_name,
         "count": request.count or None,
         "matchAttributes": list(request.match_attributes),
+        "distinctAttributes": list(request.distinct_attributes),
         "nodes": [
             {
                 "node": node.node,
@@ -156,14 +157,17 @@ def _request_json(request: "SurveyedRequest") -> Json:
 
 def request_lines(requests: Sequence[Json]) -> Iterator[str]:
     """Yield why each request has its devices or not, node by node."""
+    from topo_scheduler.scheduling.devices.attribute_agreement import agreement_text
+
     for request in requests:
         wanted = f"asks for {counted(request['count'], 'device')}" if request["count"] else "asks for all devices"
         yield ""
         yield f"Request {request['request']} of claim {request['claim']} {wanted} of class {request['deviceClass']}:"
         if not request["nodes"]:
             yield "  no device of any node matches"
+        agreement = agreement_text(request["matchAttributes"], request["distinctAttributes"])
         for node in request["nodes"]:
-            yield f"  {node['node']:<16} {_node_text(node, request['matchAttributes'])}"
+            yield f"  {node['node']:<16} {_node_text(node, agreement)}"
         if request["nodesOmitted"]:
             yield f"  and {counted(request['nodesOmitted'], 'more node')} with at most as many free"
         for rejection in request["rejections"]:
@@ -173,9 +177,9 @@ def request_lines(requests: Sequence[Json]) -> Iterator[str]:
             yield f"  a selector of the {rejection['from']} rejects {devices}{failed}: {expression}"
 
 
-def _node_text(node: Json, match_attributes: Sequence[str]) -> str:
+def _node_text(node: Json, agreement: str) -> str:
     counts = ", ".join(f"{node[cause]} {word}" for cause, word in _WORDS.items() if node[cause] or cause == "free")
     text = f"{node['matching']} match: {counts}" if node["matching"] or not node["problem"] else ""
     if node["freeTogether"] is not None and node["freeTogether"] < node["free"]:
-        text += f"; at most {node['freeTogether']} of the free ones agree in {' and '.join(match_attributes)}"
+        text += f"; at most {node['freeTogether']} of the free ones {agreement}"
     return "; ".join(filter(None, (text, node["problem"])))

@@ -170,7 +170,8 @@ class NodeDevicesReport(ReportPart):
 
     ``tainted``: with a taint that the request does not tolerate. ``blocked``: partitions in use overlap them.
     ``too_small``: their capacity is below what is requested. ``free_together``: free devices that agree in the
-    attributes that must match; null without such a constraint. ``problem``: why a pool gives no devices.
+    attributes that must match and differ in distinct ones; null without such a constraint. ``problem``: why a pool
+    gives no devices.
     """
 
     node: str
@@ -204,6 +205,7 @@ class DeviceRequestReport(ReportPart):
     device_class: str
     count: int | None
     match_attributes: list[str]
+    distinct_attributes: list[str]
     nodes: list[NodeDevicesReport]
     nodes_omitted: int
     rejections: list[RejectionReport]

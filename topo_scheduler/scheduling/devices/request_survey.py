@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidates, SelectorFailure
+from topo_scheduler.scheduling.devices.attribute_agreement import most_in_agreement
 from topo_scheduler.scheduling.devices.capacity_share import consumed, fits
-from topo_scheduler.scheduling.devices.claim_query import AttributeConstraint, ClaimQuery, DeviceQuery
+from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims
 from topo_scheduler.scheduling.devices.pod_count import used_of
 from topo_scheduler.state.devices.device_survey import counters_left
@@ -33,7 +34,7 @@ class MatchingDevices:
     Attributes:
         node: name of the node.
         counts: number by cause, of those in `CAUSES`.
-        together: free devices with one value of each attribute that must match; None without such a constraint.
+        together: free devices that satisfy the constraints of the request, at most; None without a constraint.
         problem: why none of a pool of the node, or not all devices that match, may be allocated; empty if they may.
     """
 
@@ -68,6 +69,7 @@ class SurveyedRequest:
         class_name: its DeviceClass.
         count: devices that it asks for; 0 for all that match.
         match_attributes: attributes of which all its devices must have one value.
+        distinct_attributes: attributes of which each of its devices must have another value.
         nodes: those with devices that match or with pools that can't be used, most free devices first.
         rejections: its selectors that reject devices.
     """
@@ -77,6 +79,7 @@ class SurveyedRequest:
     class_name: str
     count: int
     match_attributes: tuple[str, ...]
+    distinct_attributes: tuple[str, ...]
     nodes: list[MatchingDevices] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
 
@@ -109,10 +112,10 @@ def survey_requests(
 def _request(
     devices: NodeDevices, key: ClaimKey, claim: ClaimQuery, query: DeviceQuery, rows: Sequence[tuple[str, int]]
 ) -> SurveyedRequest:
-    match = [constraint for constraint in claim.constraints if not constraint.distinct and constraint.concerns(query)]
-    surveyed = SurveyedRequest(
-        key, query.name, query.class_name, query.count, tuple(constraint.attribute for constraint in match)
-    )
+    constraints = [constraint for constraint in claim.constraints if constraint.concerns(query)]
+    match = tuple(constraint.attribute for constraint in constraints if not constraint.distinct)
+    distinct = tuple(constraint.attribute for constraint in constraints if constraint.distinct)
+    surveyed = SurveyedRequest(key, query.name, query.class_name, query.count, match, distinct)
     of_class = len(devices.inventory.classes[query.class_name].spec.selectors)
     rejections = [Rejection(number < of_class, text) for number, text in enumerate(query.expressions)]
     for name, row in rows:
@@ -120,8 +123,8 @@ def _request(
         node = MatchingDevices(name, problem=next((pool.problem for pool in pools if pool.problem), ""))
         free = [device for pool in pools for device in _free(devices, pool, query, node, rejections)]
         node.problem = node.problem or _unsupported(devices, query, pools)
-        if match:
-            node.together = _together(free, match)
+        if constraints:
+            node.together = most_in_agreement(free, constraints)
         if node.matching or node.problem:
             surveyed.nodes.append(node)
     surveyed.nodes.sort(key=lambda node: (-node.counts[FREE], -node.matching))
@@ -182,12 +185,3 @@ def _cause(query: DeviceQuery, device: PublishedDevice, used: DevicesInUse, left
     if any(left.get(counter, 0) < amount for counter, amount in device.counters.items()):
         return BLOCKED
     return FREE
-
-
-def _together(free: Sequence[PublishedDevice], match: Sequence[AttributeConstraint]) -> int:
-    counts: dict[object, int] = {}
-    for device in free:
-        values = tuple(device.attributes.get(constraint.attribute) for constraint in match)
-        if None not in values:
-            counts[values] = counts.get(values, 0) + 1
-    return max(counts.values(), default=0)

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
+from topo_scheduler.scheduling.devices.attribute_agreement import agreement_text, most_in_agreement
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
+from topo_scheduler.state.operation_budget import charge
 
 
 def shortage(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> str:
@@ -14,6 +16,10 @@ def shortage(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> str:
     for request in (request for claim in claims for request in claim.requests):
         if cause := _cause(candidates, request):
             return cause
+    for claim in claims:
+        for request in claim.requests:
+            if cause := _disagreement(candidates, claim, request):
+                return cause
     return ""
 
 
@@ -41,3 +47,19 @@ def _too_few(candidates: DeviceCandidates, request: Sequence[DeviceQuery]) -> bo
 
 def _unsupported(name: str, field: str) -> str:
     return f"{name}: devices that match have {field}, which is not supported"
+
+
+def _disagreement(candidates: DeviceCandidates, claim: ClaimQuery, request: Sequence[DeviceQuery]) -> str:
+    """Return which constraints of a claim leave a request too few devices, although enough match."""
+    text = ""
+    for query in request:
+        constraints = [constraint for constraint in claim.constraints if constraint.concerns(query)]
+        matching = [candidate.device for candidate in candidates.of(query) if query.tolerates(candidate.device)]
+        charge(len(matching) * len(constraints))
+        count = query.count or len(matching)
+        if not constraints or len(matching) < count or most_in_agreement(matching, constraints) >= count:
+            return ""
+        match = [constraint.attribute for constraint in constraints if not constraint.distinct]
+        distinct = [constraint.attribute for constraint in constraints if constraint.distinct]
+        text = text or f"request {query.request}: too few devices that match {agreement_text(match, distinct)}"
+    return text
