@@ -19,7 +19,7 @@ async def watched(w: World) -> AsyncIterator[Storage]:
     """Storage that follows a server."""
     storage = Storage()
     reflectors = {
-        sink.resource.plural: Reflector(w.client, sink.resource, sink)
+        sink.resource.plural: Reflector(w.client, sink.resource, sink, refused=sink.refused)
         for sink in store_sinks(storage, DeviceInventory())
     }
     assert len(storage.unlisted) == 7
@@ -67,7 +67,15 @@ async def test_what_may_not_be_listed_or_is_not_served_stays_unlisted_until_it_i
         for code, resource in ((403, "persistentvolumes"), (404, "csistoragecapacities")):
             w.server.faults.add(Refuse(code), verb="list", resource=resource)
         async with watched(w) as storage:
-            assert set(storage.unlisted) == {"persistentvolumes", "csistoragecapacities.storage.k8s.io"}
+            assert storage.unlisted == {"persistentvolumes": True, "csistoragecapacities.storage.k8s.io": True}
             w.server.faults.clear()
             await asyncio.sleep(90)
             assert not storage.unlisted
+
+
+@virtual_time
+async def test_a_list_that_the_server_does_not_answer_is_no_refusal() -> None:
+    async with world() as w:
+        w.server.faults.add(Refuse(503), verb="list", resource="persistentvolumes")
+        async with watched(w) as storage:
+            assert storage.unlisted == {"persistentvolumes": False}

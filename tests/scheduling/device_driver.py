@@ -81,6 +81,10 @@ class DeviceDriver(Driver):
         for sink in self._sinks.values():
             sink.synced()
 
+    def refuse(self, plural: str) -> None:
+        """The API server refuses the list of a kind."""
+        self._sinks[plural].refused()
+
     # ------------------------------------------------------------ facts
 
     def classes(self, *classes: DeviceClass) -> None:

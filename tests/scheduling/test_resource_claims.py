@@ -203,7 +203,23 @@ def test_pods_that_were_read_before_the_lists_are_not_refused_after_them() -> No
     for _ in range(20):
         d.settle(1)
     assert len(nodes_of(pods)) == 10
-    assert not any("can't be listed" in text for text in d.told())
+    assert not any("listed" in text for text in d.told())
+
+
+def test_a_long_list_is_not_taken_for_a_refusal() -> None:
+    d = driver(synced=False)
+    pod, missing = d.pod("p", asking(1)), d.sharing(make_pod("q"), "missing")
+    d.run(pod, missing)
+    kinds = "deviceclasses.resource.k8s.io, resourceslices.resource.k8s.io, resourceclaims.resource.k8s.io"
+    for waiting in (pod, missing):
+        assert d.told(waiting)[-1] == f"Refused: {kinds} are still being listed"
+    d.refuse("resourceslices")
+    d.settle()
+    for waiting in (pod, missing):
+        assert d.told(waiting)[-1].startswith("Refused: resourceslices.resource.k8s.io can't be listed yet: grant")
+    d.sync()
+    d.settle()
+    assert nodes_of([pod]) and "not found in namespace default" in d.told(missing)[-1]
 
 
 def test_an_incomplete_generation_gives_nothing_and_other_nodes_are_served_on() -> None:

@@ -269,13 +269,16 @@ def test_what_others_have_does_not_matter_to_pods_without_claims() -> None:
 
 def test_until_storage_is_listed_pods_with_claims_wait_and_others_do_not() -> None:
     d = StorageDriver(zoned("a"))
-    d.storage.unlisted["persistentvolumes"] = None
+    d.storage.unlisted["persistentvolumes"] = False
     bound(d, "data")
     pod = using("data")
     assert d.run(pod, make_pod("plain", gpus=1)) == {"plain": "n1"}
+    assert "persistentvolumes are still being listed" in reason(d, pod)
+    d.storage.refused("persistentvolumes")
+    d.settle()
     assert "persistentvolumes can't be listed yet: grant get, list and watch" in reason(d, pod)
     d.storage.listed("persistentvolumes")
-    d.settle()
+    d.settle(60)
     assert pod.spec.node_name == "n1"
 
 

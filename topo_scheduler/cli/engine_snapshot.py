@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import suppress
 from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration, PreemptionSpec
@@ -175,11 +174,13 @@ async def _list_stores(client: Client, world: World, listed: Listed) -> None:
     """List what claims depend on."""
     forbidden: list[str] = []
     for sink in store_sinks(world.around.storage, world.inventory):
-        with suppress(NotFound):
-            try:
-                await _fill(client, sink, listed)
-            except Forbidden:
-                forbidden.append(sink.resource.described)
+        try:
+            await _fill(client, sink, listed)
+        except NotFound:
+            sink.refused()
+        except Forbidden:
+            sink.refused()
+            forbidden.append(sink.resource.described)
     if forbidden:
         listed.problems.append(
             f"{', '.join(forbidden)} may not be listed with this kubeconfig. If the answer above is a refusal because"

@@ -49,7 +49,7 @@ STORED: Final[Mapping[str, Resource[Any]]] = {
     )
 }
 """Kinds of volumes and devices by plural. They reach the engine's stores directly, not through its methods."""
-STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced")
+STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced", "storage_refused")
 _CLAIM_WRITES: Final = (AllocateClaim, ProtectClaim, ReleaseClaim, CreateClaim, DeleteClaim)
 _WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode, *_CLAIM_WRITES)}
 _WRITTEN: Final = ("volumes_written", "claims_written")

@@ -346,6 +346,10 @@ class _ObservedSink:
         """Pass on that a list is complete."""
         self._notifier.observe("storage_synced", [self.resource.plural], lambda _: self._sink.synced())
 
+    def refused(self) -> None:
+        """Pass on that the API server refuses to list the kind."""
+        self._notifier.observe("storage_refused", [self.resource.plural], lambda _: self._sink.refused())
+
 
 def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StoreSink[Any, Any] | _ObservedSink]:
     """Return the sinks for objects of storage, observed if the engine is."""

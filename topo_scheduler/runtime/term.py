@@ -208,7 +208,10 @@ class Term:
         sinks = {sink.resource.plural: sink for sink in sinks_of_storage(self.engine, self._wake.set)}
         numa_zones = sinks.pop(NODE_TOPOLOGIES.plural)
         self._node_topologies = OptionalKind(client, NODE_TOPOLOGIES, numa_zones, clock=clock)
-        self._storage = {plural: Reflector(client, sink.resource, sink, clock=clock) for plural, sink in sinks.items()}
+        self._storage = {
+            plural: Reflector(client, sink.resource, sink, clock=clock, refused=sink.refused)
+            for plural, sink in sinks.items()
+        }
         self._reflectors |= self._storage
         self._fetching: set[tuple[str, OwnerReference]] = set()
         self._drift = Drift(client, wall)

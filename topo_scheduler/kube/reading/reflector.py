@@ -27,6 +27,7 @@ from topo_scheduler.kube.connection.errors import (
     Forbidden,
     Gone,
     KubeError,
+    NotFound,
     TooLarge,
     Undecodable,
     Unreachable,
@@ -86,6 +87,7 @@ class Reflector(Generic[T]):
         label_selector: str | None = None,
         silence: float = SILENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        refused: Callable[[], None] | None = None,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
@@ -110,6 +112,7 @@ class Reflector(Generic[T]):
         self._heard = 0
         self._last_heard = clock()
         self._stumbled = False
+        self._first_refusal = refused
         self._refusals = Outage()
         """Times in which the API server answers, but refuses the requests for this kind."""
         self._waiting: list[asyncio.Future[None]] = []  # callers of relist() …
@@ -224,6 +227,9 @@ class Reflector(Generic[T]):
         trouble = self._client.outage if isinstance(error, Unreachable) else self._refusals
         level = logging.WARNING if trouble.failed(self._clock()) else logging.DEBUG
         advice = ""
+        if self._first_refusal is not None and isinstance(error, Forbidden | NotFound) and not self.synced.is_set():
+            self._first_refusal()
+            self._first_refusal = None
         if isinstance(error, Forbidden):
             where = f"in namespace {self._namespace}" if self._namespace else "in the cluster"
             advice = f" (grant get, list and watch on {self.resource.described} {where})"

@@ -35,7 +35,7 @@ Item = TypeVar("Item", bound=Object)
 class ObjectStore(Protocol):
     """Where objects of some kinds are kept."""
 
-    unlisted: dict[str, None]
+    unlisted: dict[str, bool]
 
     def put(self, table: dict[Any, Any], key: Any, new: Any, /) -> None:
         """Store an object that appeared or changed."""
@@ -45,6 +45,9 @@ class ObjectStore(Protocol):
 
     def listed(self, resource: str, /) -> None:
         """Record that the list of a resource is complete."""
+
+    def refused(self, resource: str, /) -> None:
+        """Record that the API server refuses to list a resource."""
 
 
 class StoreSink(Generic[Key, Item]):
@@ -63,7 +66,7 @@ class StoreSink(Generic[Key, Item]):
         self._table = table
         self._key = key
         self._changed = changed
-        store.unlisted[resource.described] = None
+        store.unlisted[resource.described] = False
 
     def applied(self, objects: Sequence[Item]) -> None:
         """These objects exist now, in this state."""
@@ -83,6 +86,11 @@ class StoreSink(Generic[Key, Item]):
     def synced(self) -> None:
         """A complete list has been handed over."""
         self._store.listed(self.resource.described)
+        self._changed()
+
+    def refused(self) -> None:
+        """The API server refuses to list the kind."""
+        self._store.refused(self.resource.described)
         self._changed()
 
 

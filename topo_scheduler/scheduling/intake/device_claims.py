@@ -6,12 +6,15 @@ from typing import Final
 from topo_scheduler.api.devices import MAX_CONSUMER_PODS, ResourceClaim
 from topo_scheduler.api.objects import Pod, PodResourceClaim
 from topo_scheduler.scheduling.intake.extended_claims import extended_keys, leftovers, read_extended, removals
+from topo_scheduler.scheduling.rules.unlisted import unlisted_problem
 from topo_scheduler.state.devices.claim_writes import ClaimWrite, release_of
 from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
 from topo_scheduler.state.pods.compute_domains import compute_domain_of
 
+WATCHED_LISTS: Final = "lists of resource.k8s.io"
+"""The name under which pods watch whether devices and claims are listed."""
 _CLAIMS_OF_POD_GROUPS: Final = (
     "the scheduler does not support claims of PodGroups (feature gate DRAWorkloadResourceClaims);"
     " take the claim out of the PodGroup, so that each pod gets its own"
@@ -45,7 +48,8 @@ class DeviceClaims:
 
 def watched_claims(pod: Pod, inventory: DeviceInventory) -> list[str]:
     """Return names for the claims of a pod, such that a change of one leads to the pod being read again."""
-    return [watched_claim(key) for key in (*named_claims(pod), *extended_keys(pod, inventory))]
+    lists = [WATCHED_LISTS] if inventory.unlisted and pod.spec.resource_claims else []
+    return [*lists, *(watched_claim(key) for key in (*named_claims(pod), *extended_keys(pod, inventory)))]
 
 
 def named_claims(pod: Pod) -> dict[ClaimKey, None]:
@@ -81,9 +85,8 @@ def device_claims(pod: Pod, inventory: DeviceInventory) -> DeviceClaims:
 def _read_all(pod: Pod, inventory: DeviceInventory, read: DeviceClaims) -> None:
     """Read the claims that a pod names."""
     if inventory.unlisted:
-        names = ", ".join(inventory.unlisted)
         remedy = "grant get, list and watch on them to this scheduler; they need Kubernetes 1.34 or newer"
-        read.problem = f"{names} can't be listed yet: {remedy}"
+        read.problem = unlisted_problem(inventory.unlisted, remedy)
         return
     problems: dict[str, bool] = {}
     for entry in pod.spec.resource_claims:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.scheduling.intake.device_claims import watched_claim
+from topo_scheduler.scheduling.intake.device_claims import WATCHED_LISTS, watched_claim
 from topo_scheduler.scheduling.world import World
 
 
@@ -41,6 +41,8 @@ class DeviceIntake:
         changed = [*changes.claims, *claims.take_due(now)]
         if changed:
             claims.claims_changed()
+        if changes.lists:
+            self.arrivals.owner_changed(WATCHED_LISTS)
         for key in changed:
             self.arrivals.owner_changed(watched_claim(key))
         for key in changes.allocations:

@@ -13,6 +13,7 @@ from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from topo_scheduler.scheduling.rules.filters import Bool, term_matches
 from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext
+from topo_scheduler.scheduling.rules.unlisted import unlisted_problem
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
 from topo_scheduler.scheduling.rules.volume_reach import reached_rows, reaches_bound
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
@@ -44,8 +45,8 @@ def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolu
         ClaimError: a claim is missing, lost, being deleted, of another pod, or unbound without delayed binding.
     """
     if storage.unlisted and constraints.claims:
-        names = ", ".join(storage.unlisted)
-        raise ClaimError(f"{names} can't be listed yet: grant get, list and watch on them to this scheduler")
+        remedy = "grant get, list and watch on them to this scheduler"
+        raise ClaimError(unlisted_problem(storage.unlisted, remedy))
     claims = [_claim(storage, constraints.namespace, claim) for claim in constraints.claims]
     for claim in claims:
         if is_bound(claim):

@@ -66,6 +66,7 @@ class DeviceChanges:
     """What changed: claims, and nodes by name, of which devices or only their use changed; or those of all nodes.
 
     ``allocations``: claims that got devices or lost them. ``resources``: which extended resources devices back.
+    ``lists``: a list was completed or refused.
     """
 
     claims: dict[ClaimKey, None] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class DeviceChanges:
     all_devices: bool = False
     all_use: bool = False
     resources: bool = False
+    lists: bool = False
 
 
 class DeviceListener(Protocol):
@@ -96,8 +98,8 @@ class DeviceInventory:
         """Without their specifications, which are kept as they were read only: they are large."""
         self.classes: dict[str, DeviceClass] = {}
         self.claims: dict[ClaimKey, ResourceClaim] = {}
-        self.unlisted: dict[str, None] = {}
-        """Resources without a complete list yet: until then, pods with claims can't be judged."""
+        self.unlisted: dict[str, bool] = {}
+        """Resources without a complete list yet, and whether it was refused: pods with claims can't be judged."""
         self.unsettled: dict[ClaimKey, None] = {}
         """Claims that a write may still allocate although its decision was undone."""
         self.class_of_resource: dict[str, str] = {}
@@ -206,6 +208,12 @@ class DeviceInventory:
             del self.unlisted[resource]
             self._classes_changed()
             self._changes.claims |= dict.fromkeys(self.claims)
+            self._changes.lists = True
+
+    def refused(self, resource: str) -> None:
+        """Record that the API server refuses to list a resource."""
+        if self.unlisted.get(resource) is False:
+            self.unlisted[resource] = self._changes.lists = self.changed = True
 
     def take_changes(self) -> DeviceChanges:
         """Return what changed since the last call."""

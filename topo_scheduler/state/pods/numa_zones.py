@@ -74,7 +74,7 @@ class NumaZones:
     def __init__(self) -> None:
         self.objects: dict[str, NodeResourceTopology] = {}
         """Objects without their contents, which are in the reports."""
-        self.unlisted: dict[str, None] = {}
+        self.unlisted: dict[str, bool] = {}
         self.machines: dict[str, _ReportedMachine] = {}
         """Machines whose kubelet rejects pods, by name of the node. Each decision asks whether there are any."""
         self._problems: dict[str, str] = {}
@@ -122,6 +122,10 @@ class NumaZones:
     def listed(self, resource: str) -> None:
         """Record that the list is complete."""
         self.unlisted.pop(resource, None)
+
+    def refused(self, resource: str) -> None:
+        """Record that the API server refuses to list the kind: no pod waits for it."""
+        self.unlisted[resource] = True
 
     def take_changes(self) -> Mapping[str, bool]:
         """Return the nodes where other pods may fit than at the last call.

@@ -97,8 +97,8 @@ class Storage:
     attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
     kept_claims: KeptVolumeClaims = field(default_factory=KeptVolumeClaims)
     """How claims are kept, within the memory that they may take."""
-    unlisted: dict[str, None] = field(default_factory=dict)
-    """Resources without a complete list yet: until then, pods with claims can't be judged."""
+    unlisted: dict[str, bool] = field(default_factory=dict)
+    """Resources without a complete list yet, and whether it was refused: pods with claims can't be judged."""
     changes: int = 0
     """Number of changes so far."""
     _fresh_claims: set[ClaimKey] = field(default_factory=set)
@@ -226,6 +226,12 @@ class Storage:
             del self.unlisted[resource]
             self.changes += 1
             self._fresh = True
+
+    def refused(self, resource: str) -> None:
+        """Record that the API server refuses to list a resource."""
+        if self.unlisted.get(resource) is False:
+            self.unlisted[resource] = self._fresh = True
+            self.changes += 1
 
     def take_changes(self) -> tuple[frozenset[ClaimKey], bool]:
         """Return the claims that changed since the last call, and whether other objects changed."""
