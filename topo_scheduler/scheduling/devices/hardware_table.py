@@ -1,6 +1,6 @@
 """The hardware of every node, kept up to date from its labels, its resources and its ResourceSlices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from topo_scheduler.state.devices.node_hardware import (
     PublishedGpu,
     describe,
 )
-from topo_scheduler.state.devices.pools import PublishedDevice
+from topo_scheduler.state.devices.pools import Pool, PublishedDevice
 from topo_scheduler.state.nodes.gpu_facts import MigOffer
 from topo_scheduler.state.nodes.node_table import NodeTable
 
@@ -40,6 +40,7 @@ class HardwareTable:
         self._numbers: dict[NodeGpus, int] = {}
         self._next = 0
         self._described: dict[_Key, tuple[NodeGpus | None, tuple[str, ...]]] = {}
+        self._published_of: dict[object, tuple[PublishedGpu, ...]] = {}
         self._complained: dict[str, tuple[str, ...]] = {}
         self._complaints: list[str] = []
 
@@ -106,15 +107,16 @@ class HardwareTable:
         node = self._nodes.names[row]
         if not devices.inventory.slices_of(node):
             return ()
-        published = [
-            device
-            for pool in devices.pools_of(row)
-            if pool.usable
-            for device in pool.devices
-            if device.scope.node == node
-        ]
-        gpus = whole_gpus(published)
-        return tuple(_published(device) for device in gpus) if len(gpus) <= _MAX_PUBLISHED else ()
+        pools = devices.pools_of(row)
+        layouts = tuple([pool.layout for pool in pools])
+        if None in layouts:  # other nodes have some of the devices too
+            return _published_gpus(pools, node)
+        known = self._published_of.get(layouts)
+        if known is None:
+            if len(self._published_of) >= MAX_DESCRIPTIONS:
+                self._published_of.clear()
+            known = self._published_of[layouts] = _published_gpus(pools, node)
+        return known
 
     def _number(self, gpus: NodeGpus) -> int:
         number = self._numbers.get(gpus)
@@ -131,6 +133,12 @@ class HardwareTable:
         self.kinds = {number: gpus for number, gpus in self.kinds.items() if number in used}
         self._numbers = {gpus: number for number, gpus in self.kinds.items()}
         self._nodes.gpus.forget_unused()
+
+
+def _published_gpus(pools: Iterable[Pool], node: str) -> tuple[PublishedGpu, ...]:
+    published = [device for pool in pools if pool.usable for device in pool.devices if device.scope.node == node]
+    gpus = whole_gpus(published)
+    return tuple(_published(device) for device in gpus) if len(gpus) <= _MAX_PUBLISHED else ()
 
 
 def _published(device: PublishedDevice) -> PublishedGpu:

@@ -23,8 +23,8 @@ from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.overdrawn import is_overdrawn
 from topo_scheduler.state.devices.pod_claims import PodClaim, without
-from topo_scheduler.state.devices.pool_layout import layout_key, layout_of
-from topo_scheduler.state.devices.pools import NodeScope, Pool, PoolLayout, gather_pools
+from topo_scheduler.state.devices.pool_layout import layout_of
+from topo_scheduler.state.devices.pools import NodeScope, Pool, PoolLayout, gather_pools, layout_key
 from topo_scheduler.state.devices.slice_shape import is_identity
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.operation_budget import charge
@@ -192,17 +192,16 @@ class NodeDevices:
         if known is None or known[0] != version:
             if len(self._pools) > 2 * len(self._nodes) + 64:
                 self._pools.clear()
-            pools = gather_pools(
-                self.inventory.slices_of(node), self.inventory.slices_of_pool, lambda scope: self._is_in(scope, row)
-            )
+            slices, of_pool = self.inventory.slices_of(node), self.inventory.slices_of_pool
+            pools = gather_pools(slices, of_pool, lambda scope: self._is_in(scope, row), self._layouts)
             known = self._pools[node] = version, list(map(self._laid_out, pools))
         return known[1]
 
     def _laid_out(self, pool: Pool) -> Pool:
         """Return a pool with what it shares with pools of identical hardware."""
-        key = layout_key(pool)
-        if key is None:
+        if pool.layout is not None or not pool.shapes:
             return pool
+        key = layout_key(pool.shapes, pool.devices)
         layout = self._layouts.get(key)
         if layout is None:
             if len(self._layouts) >= MAX_LAYOUTS:

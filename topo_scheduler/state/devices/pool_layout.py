@@ -7,12 +7,8 @@ from topo_scheduler.state.devices.pools import (
     Pool,
     PoolLayout,
     PublishedDevice,
+    binds_later,
 )
-
-
-def layout_key(pool: Pool) -> object:
-    """Return a value that is equal for pools of one layout; None for a pool that other nodes can use too."""
-    return (pool.shapes, tuple([device.id[2] for device in pool.devices])) if pool.shapes else None
 
 
 def layout_of(pool: Pool) -> PoolLayout:
@@ -24,7 +20,7 @@ def layout_of(pool: Pool) -> PoolLayout:
         for number, counter_set in enumerate(sets)
         for index, position in enumerate(counter_set.positions)
     }
-    return PoolLayout(pool.counters, positions, sets, places)
+    return PoolLayout(pool.counters, positions, sets, places, binds_later(pool))
 
 
 def _sets(pool: Pool) -> tuple[CounterSetLayout, ...]:

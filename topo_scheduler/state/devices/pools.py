@@ -7,6 +7,7 @@ generation of a pool count, and nothing of a pool is allocated until all its sli
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 
 from topo_scheduler.api.selectors import NodeSelector
 
@@ -206,12 +207,14 @@ class PoolLayout:
         positions: the position of each device by its name.
         sets: the counter sets; none if a device consumes counters of several, or there are no counters.
         places: of each device by position the number of its counter set, and its number in that.
+        binds_later: a device has binding conditions.
     """
 
     counters: Mapping[tuple[str, str], Number]
     positions: Mapping[str, int]
     sets: tuple[CounterSetLayout, ...]
     places: Mapping[int, tuple[int, int]]
+    binds_later: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,8 +259,16 @@ class Pool:
 # ---------------------------------------------------------------- pools of a node
 
 
+def layout_key(shapes: tuple[int, ...], devices: Iterable[PublishedDevice]) -> object:
+    """Return a value that is equal for pools of one layout, from the shapes of all slices and the devices in order."""
+    return shapes, tuple([device.id[2] for device in devices])
+
+
 def gather_pools(
-    slices: Iterable[Slice], of_pool: Callable[[PoolId], Sequence[Slice]], matches: Callable[[NodeScope], bool]
+    slices: Iterable[Slice],
+    of_pool: Callable[[PoolId], Sequence[Slice]],
+    matches: Callable[[NodeScope], bool],
+    layouts: Mapping[object, PoolLayout] | None = None,
 ) -> list[Pool]:
     """Return the pools with devices that a node can use, in the order of their ids; those that bind later come last.
 
@@ -265,6 +276,7 @@ def gather_pools(
         slices: all slices that may concern the node.
         of_pool: returns all slices of a pool, of any generation and any node.
         matches: returns whether the node is in a scope.
+        layouts: those of pools that were found to be valid, by `layout_key`: equal pools are not checked again.
     """
     newest: dict[PoolId, list[Slice]] = {}
     for item in slices:
@@ -282,8 +294,13 @@ def gather_pools(
             if any(item.generation > generation for item in of_all_nodes):
                 continue  # the driver replaces this generation by one without devices for the node
             everything = [item for item in of_all_nodes if item.generation == generation]
-        pools.append(_pool(id_, known, everything, matches) if len(everything) == complete_at else _incomplete(id_))
-    return sorted(pools, key=lambda pool: (_binds_later(pool), pool.id))
+        if len(everything) != complete_at:
+            pools.append(_incomplete(id_))
+        else:
+            pools.append(
+                _known_pool(id_, known, everything, matches, layouts) or _pool(id_, known, everything, matches)
+            )
+    return sorted(pools, key=lambda pool: (binds_later(pool), pool.id))
 
 
 def whole_pool(slices: Sequence[Slice]) -> Pool | None:
@@ -310,6 +327,27 @@ def _concerns(item: Slice, matches: Callable[[NodeScope], bool]) -> bool:
 
 def _incomplete(id_: PoolId) -> Pool:
     return Pool(id_, incomplete=True)
+
+
+def _known_pool(
+    id_: PoolId,
+    known: Sequence[Slice],
+    everything: Sequence[Slice],
+    matches: Callable[[NodeScope], bool],
+    layouts: Mapping[object, PoolLayout] | None,
+) -> Pool | None:
+    """Return a pool that the node alone can use, if one of the same layout is known; its checks need no repetition."""
+    if not layouts or len(known) != len(everything):
+        return None
+    known = sorted(known, key=lambda item: item.name)
+    if not all(item.shape and item.scope.node and not item.by_device for item in known):
+        return None
+    if not all(item.counters or matches(item.scope) for item in known):
+        return None
+    devices = tuple(chain.from_iterable([item.devices for item in known if not item.counters]))
+    shapes = tuple(item.shape for item in known)
+    layout = layouts.get(layout_key(shapes, devices))
+    return Pool(id_, devices, counters=layout.counters, shapes=shapes, layout=layout) if layout is not None else None
 
 
 def _pool(id_: PoolId, known: list[Slice], everything: Sequence[Slice], matches: Callable[[NodeScope], bool]) -> Pool:
@@ -359,5 +397,8 @@ def _contradiction(
     return ""
 
 
-def _binds_later(pool: Pool) -> bool:
+def binds_later(pool: Pool) -> bool:
+    """Return whether a device of a pool has binding conditions."""
+    if pool.layout is not None:
+        return pool.layout.binds_later
     return any(device.kind.binding_conditions is not None for device in pool.devices)
