@@ -103,10 +103,8 @@ def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = 
         again = f"The scheduler retries when pods or nodes have changed, after {pause:g} s at the earliest."
     if isinstance(error, OverBudgetError | MemoryError):
         why = str(error) or "it needs more memory than there is"
-        return (
-            f"In backoff: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. Use fewer different"
-            f" kinds of pods in a gang, or fewer affinity terms and spread constraints. {again}"
-        )
+        remedy = (isinstance(error, OverBudgetError) and error.remedy) or _REMEDY
+        return f"In backoff: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. {remedy}. {again}"
     return f"In backoff: {internal_error(error, phase, named=named)}. {again}"
 
 
@@ -116,6 +114,7 @@ def internal_error(error: Exception, phase: Activity, *, named: bool = True) -> 
     return f"internal error during {phase}, please report it: {error_text}"
 
 
+_REMEDY: Final = "Use fewer different kinds of pods in a gang, or fewer affinity terms and spread constraints"
 _SEARCHED: Final = {
     Activity.PREEMPTION: "placement with preemption",
     Activity.RESERVATION: "reservation",

@@ -21,11 +21,15 @@ ROWS_PER_OPERATION: Final = 100
 
 
 class OverBudgetError(Exception):
-    """A search exceeded its budget. ``limit`` is the exceeded limit: ``operations``, ``time`` or ``memory``."""
+    """A search exceeded its budget. ``limit`` is the exceeded limit: ``operations``, ``time`` or ``memory``.
+
+    ``remedy``: what the owner of the workload should change, if the cause is known.
+    """
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
+        self.remedy = ""
 
 
 class OperationBudget:
@@ -35,6 +39,8 @@ class OperationBudget:
         """``seconds`` are measured by ``clock``, which is first read once `CLOCK_EVERY_OPERATIONS` are spent."""
         self.operations = operations
         self.spent = 0
+        self.spent_on_claims = 0
+        """Operations of searches for devices of ResourceClaims."""
         self._seconds = seconds
         self._clock = clock
         self._started: float | None = None
@@ -75,6 +81,11 @@ class OperationBudget:
 
 
 _active: ContextVar[OperationBudget | None] = ContextVar("operation_budget", default=None)
+
+
+def active_budget() -> OperationBudget | None:
+    """Return the budget that work is charged to; None without one."""
+    return _active.get()
 
 
 def charge(operations: int = 1) -> None:

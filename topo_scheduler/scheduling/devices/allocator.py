@@ -17,13 +17,14 @@ from topo_scheduler.scheduling.devices.claim_query import AttributeConstraint, C
 from topo_scheduler.scheduling.devices.close_rule import CloseRule
 from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.pools import Amount, AttributeValue, DeviceId, Number, Pool, PoolId, PublishedDevice
-from topo_scheduler.state.operation_budget import charge
+from topo_scheduler.state.operation_budget import OverBudgetError, active_budget, charge
 
 MAX_DEVICES_OF_POD: Final = 256
 """Devices of one pod in all its claims."""
 REQUESTS_WITHOUT_MEMORY: Final = 64
 """Requests that a search begins before it remembers where it failed."""
 MAX_DEAD_ENDS: Final = 4096
+MAX_NAMED_CONSTRAINTS: Final = 3
 Matches = Callable[[str, PublishedDevice], bool]
 """Returns whether a device matches a CEL expression; raises `SelectorFailure` if it is unknown."""
 
@@ -150,7 +151,33 @@ def allocate(
             that is incomplete or invalid. Or the claims ask for more devices than a pod may have.
         OverBudgetError: the search takes too long.
     """
-    return _Search(candidates, claims, in_use, rule).run()
+    budget = active_budget()
+    if budget is None:
+        return _Search(candidates, claims, in_use, rule).run()
+    before = budget.spent
+    try:
+        return _Search(candidates, claims, in_use, rule).run()
+    except OverBudgetError as error:
+        if 2 * (budget.spent_on_claims + budget.spent - before) > budget.operations:
+            error.remedy = _remedy(claims)
+        raise
+    finally:
+        budget.spent_on_claims += budget.spent - before
+
+
+def _remedy(claims: Sequence[ClaimQuery]) -> str:
+    """Return how to change claims so that the search for their devices takes less."""
+    constraints = (constraint for claim in claims for constraint in claim.constraints)
+    texts = list(
+        dict.fromkeys(
+            f"{'distinct' if entry.distinct else 'match'}Attribute {entry.attribute}" for entry in constraints
+        )
+    )
+    if not texts:
+        return "Use fewer requests in the ResourceClaims, or fewer devices in each"
+    more = f" and {len(texts) - MAX_NAMED_CONSTRAINTS} more" if len(texts) > MAX_NAMED_CONSTRAINTS else ""
+    named = ", ".join(texts[:MAX_NAMED_CONSTRAINTS])
+    return f"Use fewer requests in the ResourceClaims, or fewer constraints on their devices ({named}{more})"
 
 
 class _Search:
