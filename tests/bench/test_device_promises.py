@@ -63,6 +63,7 @@ def test_verdicts_follow_the_figures(run: str, keys: tuple[str, ...], kept: floa
         ("claims.ratio", {"ratio": 1.49}, 1.49, False),
         ("slices.placing.decision_ms.p50", {"placing": {"decision_ms": {"p50": 0.19}}}, 0.19, True),
         ("slices.rss_mb.peak", {"rss_mb": {"peak": 573.0}}, 600.8, False),
+        ("slices.listed.s", {"listed": {"s": 53.6}}, 53.6, False),
         ("slices.listed_anew.s", {"listed_anew": {"s": 29.0}}, 29.0, True),
     ],
 )
