@@ -164,7 +164,8 @@ def test_a_device_that_another_scheduler_took_meanwhile_is_given_way_to() -> Non
 def test_devices_that_become_free_wake_the_pods_that_wait() -> None:
     d = driver({"s1/l1": 1})
     first, second = d.pod("first", asking(8)), d.pod("second", asking(1))
-    d.run(first, second)
+    d.run(first)
+    d.run(second)
     assert not second.spec.node_name
     d.drop_claim("first-claim")
     d.delete(first)
