@@ -62,6 +62,7 @@ RULES: Final = (
     Rule("scheduling.devices.gpu_sets", "fits", "MAX_FITS", ("gpu_sets.results.fits",)),
     Rule("scheduling.devices.gpu_sets", "topologies", "MAX_TOPOLOGIES", ("gpu_sets.results.topologies",)),
     Rule("scheduling.devices.hardware_table", "_described", "MAX_DESCRIPTIONS", ("hardware._described",)),
+    Rule("scheduling.devices.hardware_table", "_published_of", "MAX_DESCRIPTIONS", ("hardware._published_of",)),
     Rule("scheduling.devices.node_devices", "empty", "MAX_KNOWN_FITS", ("around.devices._fits[].empty",), times=3),
     Rule("scheduling.devices.node_devices", "known", "MAX_KNOWN_FITS", ("around.devices._fits[].known",), times=3),
     Rule(
