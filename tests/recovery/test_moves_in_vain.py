@@ -10,6 +10,7 @@ from topo_scheduler.api.migrations import Cause, Phase
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.scheduling.preemption.room_by_moves import UNUSED_SECONDS
+from topo_scheduler.scheduling.preemption.vain_evictions import USED_AFTER_SECONDS
 
 ON = RecoverySpec(
     enabled=True, defragmentation=DefragmentationSpec(enabled=True), limits=RecoveryLimits(moves_per_hour=1000)
@@ -139,7 +140,7 @@ def test_after_the_pause_a_gang_that_waited_gets_its_room() -> None:
     assert world.nodes_of("evil-3") == {"evil-3-0": "s3-l1-1", "evil-3-1": "s3-l1-2"}
 
 
-def test_gangs_that_are_bound_and_then_deleted_are_no_reason() -> None:
+def test_gangs_that_are_bound_for_some_time_and_then_deleted_are_no_reason() -> None:
     world = half_used()
     for number in range(1, SPINES + 1):
         pods = hostile_gang(world, number)
@@ -148,8 +149,22 @@ def test_gangs_that_are_bound_and_then_deleted_are_no_reason() -> None:
         end(world, evicted)
         world.run(3)
         assert len(world.nodes_of(f"evil-{number}")) == 2
+        world.run(USED_AFTER_SECONDS)
         delete(world, *pods)
         world.run(1)
+
+
+def test_gangs_that_are_deleted_right_after_their_binds_are_a_reason() -> None:
+    world = half_used()
+    for number in (1, 2):
+        pods = hostile_gang(world, number)
+        end(world, run_until_evicted(world))
+        world.run(3)
+        assert len(world.nodes_of(f"evil-{number}")) == 2
+        delete(world, *pods)
+        world.run(1)
+    hostile_gang(world, 3)
+    assert not run_until_evicted(world, seconds=8), "its namespace pauses"
 
 
 def test_a_gang_that_does_not_use_its_room_keeps_pods_from_moving_for_others_of_its_namespace() -> None:
