@@ -44,7 +44,7 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_folder_without_files_and_a_file_that_is_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}: no \.yaml file in this folder$"):
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}: no \.yaml or \.yml file in this folder$"):
         read_configuration(tmp_path)
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/absent: No such file or directory$"):
         read_configuration(tmp_path / "absent")
