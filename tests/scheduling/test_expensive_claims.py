@@ -33,6 +33,7 @@ def hard_claim(**constraints: str) -> dict[str, Any]:
     return {"devices": {"requests": requests, "constraints": entries}}
 
 
+@pytest.mark.unrecorded  # it lowers a constant
 def test_constraints_of_a_claim_that_exceed_the_budget_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "ATTEMPT_OPERATIONS", 50_000)
     d = hard_driver()
