@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from math import inf
 
 import pytest
 
@@ -77,6 +78,23 @@ def test_no_gang_stays_on_a_dead_node(phase: Phase, interfere: Callable[[World, 
     where = world.nodes_of("g")
     assert len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
     world.check()
+
+
+def edit_new_ones(world: World, change: Callable[[Migration], None], times: float = inf) -> list[str]:
+    """Have a client edit new Migrations as soon as they are seen; return the keys of those that were edited."""
+    edited: list[str] = []
+    create = world._create
+
+    def create_and_edit(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        created = create(namespace, name, spec)
+        if created is not None and len(edited) < times:
+            edited.append(created.key)
+            world.recovery.migration_seen(copy_of(created), world.now)
+            world.edit(created.key, change)
+        return created
+
+    world._create = create_and_edit  # type: ignore[method-assign]
+    return edited
 
 
 def forge(phase: Phase, *moves: Move) -> Callable[[Migration], None]:
@@ -331,16 +349,7 @@ def test_a_controller_that_edits_each_new_one_keeps_no_gang_on_a_dead_node(
     change: Callable[[Migration], None], ended: list[str]
 ) -> None:
     world = World(FORCED, WIDE)
-    create = world._create
-
-    def create_and_edit(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
-        created = create(namespace, name, spec)
-        if created is not None:
-            world.recovery.migration_seen(copy_of(created), world.now)
-            world.edit(created.key, change)
-        return created
-
-    world._create = create_and_edit  # type: ignore[method-assign]
+    edit_new_ones(world, change)
     node = failing(world)
     world.run(20 * AGAIN_SECONDS)
     assert node not in world.nodes_of("g").values()
@@ -396,18 +405,7 @@ def test_deletions_do_not_count_as_edits() -> None:
     world.blocked.add("g-0")
     for _ in range(MAX_REPLACED_EDITS):
         world.cancel(_until_any(world))
-    edited: list[str] = []
-    create = world._create
-
-    def create_and_edit(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
-        created = create(namespace, name, spec)
-        if created is not None and not edited:
-            edited.append(created.key)
-            world.recovery.migration_seen(copy_of(created), world.now)
-            world.edit(created.key, avoid_everything)
-        return created
-
-    world._create = create_and_edit  # type: ignore[method-assign]
+    edited = edit_new_ones(world, avoid_everything, times=1)
     world.blocked.clear()
     world.run(600, step=5)
     assert edited and node not in world.nodes_of("g").values(), world.phases()

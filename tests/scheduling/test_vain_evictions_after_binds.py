@@ -110,18 +110,24 @@ def preempted(d: Driver, pods: list[Pod]) -> None:
     d.delete(*above)
 
 
+def bound_after_evictions(d: Driver, number: int) -> list[Pod]:
+    """Evict running pods for a gang, and bind it; return its pods."""
+    running = [run_pod(d, f"low-{number}-{node}", node) for node in NODES]
+    pods = members(number)
+    d.forget()
+    d.apply(*pods)
+    d.step(1)
+    assert victims(d) == running
+    d.evict(*running)
+    bind_some(d, pods, 4)
+    return pods
+
+
 @pytest.mark.parametrize("end", [one_ends, preempted])
 def test_what_is_no_failure_of_their_namespace(end: Callable[[Driver, list[Pod]], None]) -> None:
     d = fabric_driver({"s1/l1": 4})
     for number in range(3):
-        running = [run_pod(d, f"low-{number}-{node}", node) for node in NODES]
-        pods = members(number)
-        d.forget()
-        d.apply(*pods)
-        d.step(1)
-        assert victims(d) == running
-        d.evict(*running)
-        bind_some(d, pods, 4)
+        pods = bound_after_evictions(d, number)
         end(d, pods)
         d.step(1)
         d.step(10)
@@ -134,14 +140,7 @@ def test_a_failure_is_taken_back_once_others_of_the_gang_use_the_room() -> None:
     """Its controller makes them again, while the room is free."""
     d = fabric_driver({"s1/l1": 4})
     for number in range(3):
-        running = [run_pod(d, f"low-{number}-{node}", node) for node in NODES]
-        pods = members(number)
-        d.forget()
-        d.apply(*pods)
-        d.step(1)
-        assert victims(d) == running
-        d.evict(*running)
-        bind_some(d, pods, 4)
+        pods = bound_after_evictions(d, number)
         d.delete(*pods[:3])
         again = members(number)[:3]
         for pod in again:
