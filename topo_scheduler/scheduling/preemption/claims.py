@@ -39,6 +39,7 @@ from topo_scheduler.scheduling.preemption.preemption_claim import PreemptionClai
 from topo_scheduler.scheduling.preemption.spared import SparedVictims
 from topo_scheduler.scheduling.preemption.take_over import EmptiedRoom, TakeOver
 from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
+from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.nodes.resources import Amounts
@@ -435,10 +436,13 @@ class PreemptionClaims:
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
 
+    def _evicted(self, plan: PreemptionPlan) -> tuple[Candidate, ...]:
+        """Return the pods that are evicted for a plan, or are going by an eviction already."""
+        return (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
+
     def _empties_for(self, workload: Workload, plan: PreemptionPlan, nodes: set[str]) -> bool:
         """Return whether pods or devices of others leave for a plan, or have left for a claim that it displaces."""
-        evicted = (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
-        others = any(pod.occupant.namespace != workload.namespace for pod in evicted)
+        others = any(pod.occupant.namespace != workload.namespace for pod in self._evicted(plan))
         return others or bool(plan.freed) or any(claim.evicts for claim in self._displaced(workload.priority, nodes))
 
     def _idle_seconds(
@@ -456,7 +460,7 @@ class PreemptionClaims:
             waits_for = [pod for pod in pods if pod.occupant.namespace == workload.namespace]
             unknown = 0.0
         else:
-            evicted = (*plan.victims, *(pod for pod in plan.awaited if pod.occupant.uid in self.going))
+            evicted = self._evicted(plan)
             waits_for = [pod for pod in pods if pod in evicted or pod.occupant.namespace != workload.namespace]
             unknown = inf
         idle = len(nodes - {names[pod.row] for pod in (waits_for if empties else pods)})
