@@ -85,7 +85,7 @@ RULES: Final = (
     Rule("state.ledger.claimed_gpus", "_of_shape", "MAX_SHAPES", ("claimed_gpus._of_shape",)),
     Rule("state.nodes.node_table", "_allocatable_rows", "MAX_ALLOCATABLE_ROWS", ("nodes._allocatable_rows",)),
     Rule("state.nodes.resources", "_read", "_MAX_REQUESTS", ("resources._read",)),
-    Rule("state.pods.pod_index", "_log", "MIN_LOG_ENTRIES", ("world.pod_index._log",), times=2),
+    Rule("state.pods.pod_index", "_log", "MAX_LOG_ENTRIES", ("world.pod_index._log",)),
     Rule("state.pods.pod_index", "_repels", "MAX_ANTI_AFFINITY_SETS", ("pod_index._repels", "no_pods._repels")),
     Rule("state.pods.pod_index", "_tallies", "MAX_TALLIES", ("pod_index._tallies", "no_pods._tallies")),
     Rule("state.statistics.run_times", "_of_similar", "MAX_WORKLOADS", ("world.runs._of_similar",)),

@@ -19,7 +19,7 @@ from topo_scheduler.scheduling.preemption.victims import Candidates, Key, candid
 from topo_scheduler.state.nodes.resources import CPU, GPU, PODS
 from topo_scheduler.state.pods.disruption_budgets import Budgets
 from topo_scheduler.state.pods.pod_groups import Disruption
-from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, Port
+from topo_scheduler.state.pods.profiles import ANY_ADDRESS, Port
 from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 

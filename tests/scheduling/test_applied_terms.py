@@ -25,7 +25,7 @@ from topo_scheduler.state.pods import applied_terms
 from topo_scheduler.state.pods.applied_terms import AppliedTerms, TermSets, digest_of, with_further
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import CountedTerm
+from topo_scheduler.state.pods.profiles import CountedTerm
 from topo_scheduler.state.pods.selectors import Clause, Selector
 
 pytestmark = pytest.mark.unrecorded

@@ -26,7 +26,8 @@ from topo_scheduler.scheduling.rules.remembered import Remembered
 from topo_scheduler.state.nodes.node_table import UNKNOWN
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
-from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.pods.profiles import CountedTerm, Profile
 from topo_scheduler.state.pods.selectors import NOTHING, Clause, Selector
 
 HOST = "kubernetes.io/hostname"

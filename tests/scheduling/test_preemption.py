@@ -21,7 +21,7 @@ from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, Port
+from topo_scheduler.state.pods.profiles import ANY_ADDRESS, Port
 
 # ---------------------------------------------------------------- the order, word by word
 

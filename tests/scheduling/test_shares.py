@@ -25,7 +25,7 @@ from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.pod_groups import Disruption
-from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, Port
+from topo_scheduler.state.pods.profiles import ANY_ADDRESS, Port
 
 
 def driver(leaves: dict[str, int]) -> Driver:

@@ -26,7 +26,7 @@ from topo_scheduler.scheduling.instructions import LogWarning
 from topo_scheduler.scheduling.rules import volume_limits
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.selectors import Selector
 from topo_scheduler.state.storage import kept_volume_claims
 from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE

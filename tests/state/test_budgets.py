@@ -13,7 +13,8 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.state.pods import disruption_budgets
 from topo_scheduler.state.pods.disruption_budgets import MAX_BUDGETS, Budgets
-from topo_scheduler.state.pods.pod_index import PodIndex, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.selectors import Selector, compile_selector
 
 pod_index = PodIndex()

@@ -11,7 +11,7 @@ from topo_scheduler.state.pods import kept_classes as module
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import PodPreferences
 from topo_scheduler.state.pods.kept_classes import KeptClasses, class_bytes
-from topo_scheduler.state.pods.pod_index import CountedTerm
+from topo_scheduler.state.pods.profiles import CountedTerm
 from topo_scheduler.state.pods.selectors import Clause, Selector
 from topo_scheduler.state.pods.workloads import Member
 from topo_scheduler.state.tenant_memory import TenantMemory

@@ -7,9 +7,9 @@ from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import PODS, ResourceTable
 from topo_scheduler.state.pods import kept_profiles as module
-from topo_scheduler.state.pods.kept_profiles import profile_bytes
-from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, PodVolumeClaim, Port, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
 from topo_scheduler.state.pods.profile_labels import TEMPLATE_LABEL
+from topo_scheduler.state.pods.profiles import ORDINARY_PROFILE_BYTES, CountedTerm, PodVolumeClaim, Port, Profile
 from topo_scheduler.state.pods.selectors import Clause, Selector
 from topo_scheduler.state.tenant_memory import TenantMemory
 
@@ -56,7 +56,7 @@ class Scene:
 
 def test_the_size_of_a_large_profile_is_about_what_it_takes() -> None:
     profile = Scene().profile(1)
-    assert 0.6 * LARGE_BYTES < profile_bytes(profile) < 1.4 * LARGE_BYTES
+    assert 0.6 * LARGE_BYTES < profile.memory < 1.4 * LARGE_BYTES
 
 
 def test_beyond_its_budget_affinity_of_a_namespace_keeps_no_pod_away_and_others_lose_nothing() -> None:
@@ -144,7 +144,7 @@ def test_a_pod_beyond_the_budget_keeps_as_many_claims_as_an_ordinary_pod() -> No
         kept = scene.bind(number, scene.profile(number, claims=250))
     assert 20 <= len(kept.claims) < 60
     assert kept.claims[0] == PodVolumeClaim("claim-5-0")
-    assert profile_bytes(kept) <= module.ORDINARY_PROFILE_BYTES + 256
+    assert kept.memory <= ORDINARY_PROFILE_BYTES + 256
 
 
 def test_labels_beyond_an_ordinary_pod_are_dropped_but_those_of_compute_domains_stay() -> None:

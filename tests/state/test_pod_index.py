@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.state.selector_strategies import LABELS, NAMESPACES, SELECTORS
 from topo_scheduler.state.pods import pod_index as module
-from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodIndex, PodVolumeClaim, Port, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.pods.profiles import CountedTerm, Disk, PodVolumeClaim, Port, Profile
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 ROWS = 6
@@ -77,7 +78,7 @@ def test_a_tally_counts_as_one_that_counts_anew(
 
 
 def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 4)
+    monkeypatch.setattr(module, "MAX_LOG_ENTRIES", 8)
     pod_index = PodIndex()
     tally = pod_index.tally(((EVERYTHING, None),))
     pod_profile = profile(pod_index)
@@ -218,12 +219,26 @@ def test_disks(first: Disk, other: Disk, conflict: bool) -> None:
 
 
 def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 5)
+    monkeypatch.setattr(module, "MAX_LOG_ENTRIES", 10)
     pod_index = PodIndex()
     pod_profile = profile(pod_index)
     for number in range(100):
         pod_index.change(number % ROWS, pod_profile, 1)
-        assert len(pod_index._log) <= 2 * 5
+        assert len(pod_index._log) <= 10
+
+
+def test_the_log_keeps_few_large_profiles_of_pods_that_are_gone() -> None:
+    pod_index = PodIndex()
+    tally = pod_index.tally(((EVERYTHING, None),))
+    for number in range(2_000):
+        selectors = [Selector((Clause("a", "In", frozenset((f"{number}-{term}",))),)) for term in range(64)]
+        terms = tuple(CountedTerm(selector, frozenset("x"), "zone", NOTHING) for selector in selectors)
+        large = pod_index.profile("x", {}, repels=terms)
+        pod_index.change(number % ROWS, large, 1)
+        pod_index.change(number % ROWS, large, -1)
+        assert not tally.counts(ROWS).any()
+    profiles = {id(large): large for _, large, _ in pod_index._log}.values()
+    assert len(profiles) > 1 and sum(large.memory for large in profiles) <= module.MAX_LOG_BYTES
 
 
 def test_a_copy_changes_nothing_of_what_it_was_made_of_and_shares_what_does_not_change() -> None:

@@ -11,10 +11,10 @@ from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.operation_budget import OperationBudget, limited
-from topo_scheduler.state.pods import pod_index as residents_module
 from topo_scheduler.state.pods import term_index
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.pods.profiles import CountedTerm, Profile
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 TERMS = st.builds(
@@ -131,7 +131,7 @@ def test_terms_of_one_namespace_cost_the_pods_of_another_little(
         compared += 1
         return False
 
-    monkeypatch.setattr(residents_module.CountedTerm, "matches", matches)
+    monkeypatch.setattr(CountedTerm, "matches", matches)
     around = surroundings(pod_index)
     around.repelled(pod_index.profile("y", {"app": "web"}))
     assert compared <= term_index.MAX_CROSS_NAMESPACE_TERMS

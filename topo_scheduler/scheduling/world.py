@@ -45,7 +45,8 @@ from topo_scheduler.state.pods.node_pods import is_daemon_pod
 from topo_scheduler.state.pods.numa_request import kept_request, numa_request
 from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_groups import Groups
-from topo_scheduler.state.pods.pod_index import PodIndex, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo, occupant_of
 from topo_scheduler.state.statistics.duration_claims import TOLERATED_RATIO_OF_ESTIMATES, Promises, weight_of
 from topo_scheduler.state.statistics.placement_outcomes import History

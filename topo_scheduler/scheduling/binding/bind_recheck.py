@@ -4,7 +4,7 @@ from topo_scheduler.scheduling.extensions.extension import Nodes
 from topo_scheduler.scheduling.rules.filters import UNSCHEDULABLE_TAINT, tolerated
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, by_domain, by_row, condition_of
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 
 
 def closed_to(nodes: Nodes, cls: PodClass, row: int) -> str:

@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed

@@ -32,7 +32,7 @@ from topo_scheduler.scheduling.time_slicing import More, SlicedSearch, always, w
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.disruption_budgets import DisruptionLimit
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 from topo_scheduler.state.topology.topology_merge import crossed

@@ -31,7 +31,7 @@ from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.topology.fabric import Layout

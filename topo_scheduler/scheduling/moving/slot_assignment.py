@@ -32,7 +32,7 @@ from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.operation_budget import charge
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.topology.fabric import Layout

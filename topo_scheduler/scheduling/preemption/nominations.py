@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.preemption.counted_twice import Plans, counted_tw
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import GPU_SHARE, MAX_CHARGE, PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.constraints import profile_of
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.requests import pod_amounts
 
 

@@ -8,7 +8,7 @@ from math import inf
 from topo_scheduler.scheduling.preemption.freed_room import FreedRoom, count_of_devices
 from topo_scheduler.scheduling.preemption.take_over import EmptiedRoom
 from topo_scheduler.state.devices.inventory import ClaimKey
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from topo_scheduler.state.nodes.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.pods.disruption_budgets import Budgets, DisruptionLimit
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.pod_groups import Disruption
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 

@@ -29,7 +29,7 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts
 from topo_scheduler.state.pods.applied_terms import with_further
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 
 OURS: Final = frozenset(
     {

@@ -27,7 +27,8 @@ from topo_scheduler.state.pods.applied_terms import AppliedTerms, TermSets, with
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints, Spread
 from topo_scheduler.state.pods.numa_zones import NumaZones
-from topo_scheduler.state.pods.pod_index import Condition, CountedTerm, Disk, PodIndex, Port, Profile, Tally
+from topo_scheduler.state.pods.pod_index import Condition, PodIndex, Tally
+from topo_scheduler.state.pods.profiles import CountedTerm, Disk, Port, Profile
 from topo_scheduler.state.statistics.typical_pods import PodKinds
 from topo_scheduler.state.storage.storage_objects import Storage
 from topo_scheduler.state.topology.fabric import Layout

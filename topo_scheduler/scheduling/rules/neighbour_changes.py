@@ -9,7 +9,8 @@ from typing import Final
 
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import Change, Profile
+from topo_scheduler.state.pods.pod_index import Change
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.workloads import Workload
 
 MAX_COMPARISONS: Final = 4_000

@@ -7,7 +7,8 @@ import numpy as np
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
-from topo_scheduler.state.pods.pod_index import Profile, Tally
+from topo_scheduler.state.pods.pod_index import Tally
+from topo_scheduler.state.pods.profiles import Profile
 
 Seated = tuple[int, Profile]
 """Row and profile of a pod that a search has seated."""

@@ -21,7 +21,7 @@ from topo_scheduler.scheduling.rules.volumes import (
 )
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.workloads import MembersByClass
 from topo_scheduler.state.storage.claim_annotations import SELECTED_NODE, is_bound
 from topo_scheduler.state.storage.storage_objects import (

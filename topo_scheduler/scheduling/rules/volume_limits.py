@@ -11,7 +11,7 @@ from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, Filter
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import Disk, PodVolumeClaim, Profile
+from topo_scheduler.state.pods.profiles import Disk, PodVolumeClaim, Profile
 from topo_scheduler.state.storage.csi_translation import PROVISIONERS, handle_of, inline_handle
 from topo_scheduler.state.storage.storage_objects import Storage, class_of_claim
 

@@ -20,7 +20,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import PodVolumeClaim
+from topo_scheduler.state.pods.profiles import PodVolumeClaim
 from topo_scheduler.state.pods.selectors import EVERYTHING, SelectorError, compile_selector
 from topo_scheduler.state.storage.claim_annotations import is_bound
 from topo_scheduler.state.storage.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE

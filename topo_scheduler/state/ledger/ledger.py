@@ -17,7 +17,8 @@ from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, amount
 from topo_scheduler.state.pods.kept_profiles import KeptProfiles
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.numa_zones import NumaZones
-from topo_scheduler.state.pods.pod_index import PodIndex, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import VictimInfo
 from topo_scheduler.state.tenant_memory import MAX_TENANT_BYTES, TenantMemory
 

@@ -14,7 +14,7 @@ from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts, a
 from topo_scheduler.state.pods.applied_terms import AppliedTerms
 from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
 from topo_scheduler.state.pods.numa_request import NumaRequest, forget_requests
-from topo_scheduler.state.pods.pod_index import CountedTerm
+from topo_scheduler.state.pods.profiles import CountedTerm
 
 NO_LIMIT: Final = 1 << 62
 

@@ -12,8 +12,8 @@ from typing import Final
 from topo_scheduler.api.devices import ResourceClaimSpec
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.state.pods.constraints import Constraints
-from topo_scheduler.state.pods.pod_index import CountedTerm
 from topo_scheduler.state.pods.profile_labels import TEMPLATE_LABEL
+from topo_scheduler.state.pods.profiles import CountedTerm
 from topo_scheduler.state.pods.selectors import Clause, Selector
 
 CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"

@@ -9,8 +9,9 @@ from typing import Final
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
 from topo_scheduler.state.pods.caps import MAX_HOST_PORTS, read_volumes, term_excess
-from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, CountedTerm, Disk, PodIndex, PodVolumeClaim, Port, Profile
+from topo_scheduler.state.pods.pod_index import PodIndex
 from topo_scheduler.state.pods.profile_labels import profile_labels
+from topo_scheduler.state.pods.profiles import ANY_ADDRESS, CountedTerm, Disk, PodVolumeClaim, Port, Profile
 from topo_scheduler.state.pods.selectors import Selector, SelectorError, compile_selector
 
 HARD_WEIGHT: Final = 1

@@ -8,7 +8,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from topo_scheduler.api.objects import DisruptionBudget
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.selectors import (
     EVERYTHING,
     NOTHING,

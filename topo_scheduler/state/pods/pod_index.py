@@ -6,23 +6,21 @@ pods are forgotten. The result of each tally takes two bits of each profile: ten
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.state.operation_budget import charge
-from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
+from topo_scheduler.state.pods.profiles import CountedTerm, Disk, PodVolumeClaim, Port, Profile
+from topo_scheduler.state.pods.selectors import EVERYTHING, Selector
 from topo_scheduler.state.pods.term_index import MAX_CROSS_NAMESPACE_TERMS, TermIndex, means_others
 
 Int64 = npt.NDArray[np.int64]
-ANY_ADDRESS: Final = "0.0.0.0"
-LARGE_CHARACTERS: Final = 4_096
-"""Characters beyond which a profile counts as large."""
 MAX_ANTI_AFFINITY_SETS: Final = 256
 """Sets of anti-affinity terms that are shared as one object; beyond this number the table is cleared."""
 MAX_TALLIES: Final = 1024
@@ -33,106 +31,10 @@ MIN_TALLIES: Final = 256
 """Tallies that are kept whatever their size: the terms of one pod."""
 BYTES_PER_ROW: Final = 8
 """Memory of a tally for each row of the node table."""
-MIN_LOG_ENTRIES: Final = 2048
-"""Minimum entries of the log that are kept; a tally further behind counts again, which takes little longer.
-
-Each entry keeps a profile alive whose pods may be gone: a kilobyte or two.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """A port of the host that a pod takes."""
-
-    address: str
-    protocol: str
-    number: int
-
-    def conflicts(self, other: "Port") -> bool:
-        """Return whether pods with these ports can't share a node."""
-        same = self.number == other.number and self.protocol == other.protocol
-        return same and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A volume that Kubernetes lets one pod of a node use, or several if all of them only read."""
-
-    kind: str
-    names: frozenset[str]
-    place: tuple[str, ...] = ()
-    shared_read: bool = True
-    read_only: bool = False
-
-    def conflicts(self, other: "Disk") -> bool:
-        """Return whether pods with these disks can't share a node."""
-        same = self.kind == other.kind and self.place == other.place and bool(self.names & other.names)
-        return same and not (self.shared_read and self.read_only and other.read_only)
-
-
-@dataclass(frozen=True, slots=True)
-class PodVolumeClaim:
-    """A PersistentVolumeClaim of a pod; ``owner`` is the uid of the pod that must own a generic ephemeral claim."""
-
-    name: str
-    owner: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CountedTerm:
-    """Pods of some namespaces that a selector matches, counted by the domains of one node label."""
-
-    selector: Selector
-    namespaces: frozenset[str]
-    topology_key: str
-    namespace_selector: Selector = NOTHING
-    _hash: int = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self._key()))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CountedTerm, self._key()
-
-    def _key(self) -> tuple[Selector, frozenset[str], str, Selector]:
-        return self.selector, self.namespaces, self.topology_key, self.namespace_selector
-
-    def matches(self, profile: "Profile", namespace_labels: Mapping[str, str]) -> bool:
-        """Return whether the term counts a pod whose namespace has these labels."""
-        in_namespaces = profile.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
-        return in_namespaces and self.selector.matches(profile.labels)
-
-
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class Profile:
-    """What inter-pod rules see of a pod; equal profiles are one object, made by `PodIndex.profile`.
-
-    ``repels`` is its required anti-affinity. ``attracts`` has its preferred terms with weights, negative for
-    anti-affinity, which also attract other pods to its domain.
-    """
-
-    namespace: str
-    labels: Mapping[str, str]
-    terminating: bool
-    ports: tuple[Port, ...]
-    repels: tuple[CountedTerm, ...]
-    claims: tuple[PodVolumeClaim, ...]
-    disks: tuple[Disk, ...]
-    attracts: tuple[tuple[int, CountedTerm], ...] = ()
-    compared: int = 0
-    """The bits of the tallies whose results it has."""
-    counted: int = 0
-    """The bits of those tallies that count it."""
-    ordinary: bool = False
-    """Whether it is known to be small enough to be kept whole for any number of bound pods."""
-
-    @property
-    def special(self) -> bool:
-        """Whether it uses host ports, disks or claims, which no resource counts."""
-        return bool(self.ports or self.disks or self.claims)
+MAX_LOG_ENTRIES: Final = 4096
+"""Entries of the log, beyond which the older half is dropped. A tally further behind counts again: little more work."""
+MAX_LOG_BYTES: Final = 16 * 2**20
+"""Memory of the profiles in the log, beyond which its older half is dropped too: their pods may be gone."""
 
 
 Condition = tuple[Selector, frozenset[str] | None]
@@ -238,6 +140,7 @@ class PodIndex:
         self._here: dict[str, dict[int, dict[Profile, int]]] = {}
         self._log: list[Change] = []
         self._base = 0
+        self._log_bytes = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
         self._uses = 0
         """How often a tally was requested."""
@@ -247,7 +150,7 @@ class PodIndex:
         """Maximum rows that a tally counted."""
         self._origin: PodIndex | None = None
         self.large_bytes = 0
-        """Total characters of the large profiles made since `drop_caches`."""
+        """Total memory of the large profiles made since `drop_caches`."""
 
     @property
     def terms_changed(self) -> int:
@@ -293,8 +196,8 @@ class PodIndex:
                 repels = self._repels.setdefault(repels, repels)
             profile = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
             self._profiles[key] = profile
-            if (size := _characters(profile)) > LARGE_CHARACTERS:
-                self.large_bytes += size
+            if not profile.ordinary:
+                self.large_bytes += profile.memory
         return profile
 
     def forget_terms(self, profile: Profile) -> None:
@@ -365,6 +268,7 @@ class PodIndex:
         self._repels.clear()
         self._base += len(self._log)
         self._log.clear()
+        self._log_bytes = 0
         self.large_bytes = 0
 
     def _drop_tallies(self, number: int) -> None:
@@ -407,9 +311,16 @@ class PodIndex:
             if not count:
                 del self.claimed[key]
         self._log.append((row, profile, change))
-        if len(self._log) > 2 * MIN_LOG_ENTRIES:
-            del self._log[:MIN_LOG_ENTRIES]
-            self._base += MIN_LOG_ENTRIES
+        self._log_bytes += profile.memory
+        if len(self._log) > MAX_LOG_ENTRIES or self._log_bytes > MAX_LOG_BYTES:
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Drop the older half of the log."""
+        dropped = (len(self._log) + 1) // 2
+        del self._log[:dropped]
+        self._base += dropped
+        self._log_bytes = sum(profile.memory for _, profile, _ in self._log)
 
     def _count_repelling(self, term: CountedTerm, row: int, change: int) -> None:
         if self._own is not None and term not in self._own:
@@ -430,23 +341,6 @@ class PodIndex:
             del stand_ins[topology_key]
             if not stand_ins:
                 del self._stand_ins[holder]
-
-
-def _characters(profile: Profile) -> int:
-    """Return the approximate number of characters in a profile."""
-    terms = (*profile.repels, *(term for _, term in profile.attracts))
-    selectors = (selector for term in terms for selector in (term.selector, term.namespace_selector))
-    return (
-        sum(len(key) + len(value) for key, value in profile.labels.items())
-        + sum(
-            len(value)
-            for selector in selectors
-            for clause in selector.clauses
-            for value in (clause.key, *clause.values)
-        )
-        + sum(len(namespace) for term in terms for namespace in term.namespaces)
-        + sum(len(str(disk)) for disk in profile.disks)
-    )
 
 
 Outer = TypeVar("Outer", bound=Hashable)

@@ -12,7 +12,7 @@ from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_groups import Disruption, PodGroup
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, VictimInfo
 from topo_scheduler.state.statistics.run_times import RunKey
 

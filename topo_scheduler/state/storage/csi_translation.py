@@ -9,7 +9,7 @@ from typing import Final
 
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume
-from topo_scheduler.state.pods.pod_index import Disk
+from topo_scheduler.state.pods.profiles import Disk
 
 MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 """Annotation of a CSINode: the in-tree plugins whose volumes its drivers serve."""

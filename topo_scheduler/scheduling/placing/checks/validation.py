@@ -23,7 +23,7 @@ from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.topology.fabric import Layout
 
 

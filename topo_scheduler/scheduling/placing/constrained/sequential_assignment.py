@@ -17,7 +17,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import HOSTNAME, Spread
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 
 MAX_NODES_PER_MEMBER: Final = 6
 """The most nodes to try for one member."""

@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.profiles import Profile
 from topo_scheduler.state.topology.links import GangKey
 
 
