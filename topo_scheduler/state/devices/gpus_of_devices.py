@@ -12,8 +12,7 @@ one if its attribute ``type`` is ``gpu``, ``mig`` or ``vgpu``. Only drivers publ
   device, as for ``ResourceQuota`` of Kubernetes, which counts each device of a request as one.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import ceil
 from typing import Final
@@ -55,26 +54,30 @@ def thousandths_of_device(
     """
     if device is None:
         return WHOLE_GPU
-    part = _partition(device, driver, counters)
     if consumed is None:
-        return _thousandths(part)
+        return _partition_thousandths(device, driver, counters)
     parts = [
         Fraction(amount) / Fraction(device.capacity[name].total.value)
         for name, amount in consumed.items()
         if name in device.capacity and device.capacity[name].total.value
     ]
     largest = max(parts, default=Fraction(0)) or Fraction(1)  # else such shares would evade all quotas
-    return _thousandths(part * min(Fraction(1), largest))
+    return ceil(_partition(device, driver, counters) * min(Fraction(1), largest) * WHOLE_GPU)
+
+
+def _partition_thousandths(device: PublishedDevice, driver: str, counters: Counters) -> int:
+    """Return `_partition` in thousandths. A device of one counter set, as most, needs no fractions."""
+    if len({set_ for set_, _ in device.counters}) != 1:
+        return ceil(_partition(device, driver, counters) * WHOLE_GPU)
+    parts = (-(-amount * WHOLE_GPU // total) for _, amount, total in _kinds(device, counters))
+    return int(max(parts, default=0)) or WHOLE_GPU
 
 
 def _partition(device: PublishedDevice, driver: str, counters: Counters) -> Fraction:
     if device.counters:
-        taken, total = _by_kind(device.counters), _by_kind(counters)
         by_set: dict[str, Fraction] = {}
-        for kind, amount in taken.items():
-            if total.get(kind, 0) > 1:
-                part = Fraction(amount) / Fraction(total[kind])
-                by_set[kind[0]] = max(by_set.get(kind[0], Fraction(0)), part)
+        for set_, amount, total in _kinds(device, counters):
+            by_set[set_] = max(by_set.get(set_, Fraction(0)), Fraction(amount) / Fraction(total))
         return sum(by_set.values(), Fraction(0)) or Fraction(1)
     slices = _text(device, f"{driver}/profile").partition("g.")[0]
     if slices.isdecimal() and _text(device, f"{driver}/type") == "mig":
@@ -82,15 +85,24 @@ def _partition(device: PublishedDevice, driver: str, counters: Counters) -> Frac
     return Fraction(1)
 
 
-def _by_kind(counters: Counters) -> Counter[tuple[str, str]]:
-    kinds: Counter[tuple[str, str]] = Counter()
-    for (set_, name), amount in counters.items():
-        kinds[set_, name.rstrip("0123456789")] += amount  # type: ignore[assignment]  # fractions add up as well
+def _kinds(device: PublishedDevice, counters: Counters) -> Iterator[tuple[str, Number, Number]]:
+    """Yield the set of each kind of counter that says how large a device is, the amount that it takes, and all."""
+    taken = _by_kind(device.counters)
+    for kind, total in _by_kind({key: amount for key, amount in counters.items() if _kind(key) in taken}).items():
+        if total > 1:
+            yield kind[0], taken[kind], total
+
+
+def _by_kind(counters: Counters) -> dict[tuple[str, str], Number]:
+    kinds: dict[tuple[str, str], Number] = {}
+    for key, amount in counters.items():
+        kind = _kind(key)
+        kinds[kind] = kinds.get(kind, 0) + amount
     return kinds
 
 
-def _thousandths(part: Fraction) -> int:
-    return ceil(part * WHOLE_GPU)
+def _kind(counter: tuple[str, str]) -> tuple[str, str]:
+    return counter[0], counter[1].rstrip("0123456789")
 
 
 def _text(device: PublishedDevice | None, attribute: str) -> str:

@@ -60,6 +60,20 @@ class DevicesInUse:
     shares: dict[DeviceId, dict[str, Number]] = field(default_factory=dict)
     promised: set[DeviceId] = field(default_factory=set)
 
+    def add(self, other: "DevicesInUse") -> None:
+        """Add what is in use of other devices."""
+        self.whole |= other.whole
+        self.shares |= {device: dict(parts) for device, parts in other.shares.items()}
+        self.promised |= other.promised
+
+    def replace(self, device: DeviceId, parts: Iterable[Mapping[str, Number] | None]) -> bool:
+        """Count these parts of a device in place of those before; return whether any device is in use."""
+        self.whole.discard(device)
+        self.shares.pop(device, None)
+        for part in parts:
+            _use(self, device, part)
+        return bool(self.whole or self.shares)
+
 
 @dataclass(slots=True)
 class DeviceChanges:
@@ -134,7 +148,8 @@ class DeviceInventory:
         self._of_namespace: dict[str, dict[ClaimKey, None]] = {}
         """Claims with devices."""
         self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
-        self._used_of_pool: dict[PoolId, dict[DeviceId, None]] = {}
+        self._used_of_pool: dict[PoolId, DevicesInUse] = {}
+        """What claims have of each pool, also of devices that no slice publishes."""
         self._kept_claims = KeptClaims()
         self._nominated: dict[DeviceId, dict[str, Mapping[str, Number] | None]] = {}
         self.listeners: list[DeviceListener] = []
@@ -427,9 +442,19 @@ class DeviceInventory:
     def use_of_pools(self, pools: Iterable[PoolId]) -> DevicesInUse:
         """Return which devices of some pools are in use, also those that no slice publishes."""
         wanted = list(pools)
-        devices = {device: None for pool in wanted for device in self._used_of_pool.get(pool, ())}
-        devices |= {device: None for device in self._nominated if device[:2] in wanted}
-        return self.use_of(devices)
+        if self._nominated:
+            return self.use_of(self._used_devices(wanted))
+        used = DevicesInUse()
+        for pool in wanted:
+            if pool in self._used_of_pool:
+                used.add(self._used_of_pool[pool])
+        return used
+
+    def _used_devices(self, pools: Sequence[PoolId]) -> list[DeviceId]:
+        """Return the devices of some pools that a claim has or a pod waits for."""
+        used = [self._used_of_pool[pool] for pool in pools if pool in self._used_of_pool]
+        nominated = [device for device in self._nominated if device[:2] in pools]
+        return sorted({device for of_pool in used for device in (*of_pool.whole, *of_pool.shares)}.union(nominated))
 
     def _use_without(self, devices: Iterable[DeviceId], freed: Container[ClaimKey]) -> DevicesInUse:
         """Return which of some devices are in use if some claims are not allocated."""
@@ -559,11 +584,10 @@ class DeviceInventory:
             self.evicting_changes += 1
         for device in before:
             _discard(self._users, device, key)
-            if device not in self._users:
-                _discard(self._used_of_pool, device[:2], device)
         for device, part in after.items():
             self._users.setdefault(device, {})[key] = part
-            self._used_of_pool.setdefault(device[:2], {})[device] = None
+        for device in {**before, **after}:
+            self._count_device(device)
         if after:
             self._uses[key] = after
             self._of_namespace.setdefault(key[0], {})[key] = None
@@ -574,6 +598,12 @@ class DeviceInventory:
             listener.claim_changed(key)
         for pool in {device[:2] for device in (*before, *after)}:
             self._pool_changed(pool, used=True)
+
+    def _count_device(self, device: DeviceId) -> None:
+        """Bring the use of a device's pool in line with the device's users."""
+        of_pool = self._used_of_pool.setdefault(device[:2], DevicesInUse())
+        if not of_pool.replace(device, self._users.get(device, {}).values()):
+            del self._used_of_pool[device[:2]]
 
 
 def _use(used: DevicesInUse, device: DeviceId, part: Mapping[str, Number] | None) -> None:

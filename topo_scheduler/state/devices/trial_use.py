@@ -81,6 +81,12 @@ class DevicesOnTrial(DeviceInventory):
         """Return which of some devices are in use on this trial."""
         return self._use_without(devices, self._freed)
 
+    def use_of_pools(self, pools: Iterable[PoolId]) -> DevicesInUse:
+        """Return which devices of some pools are in use on this trial."""
+        if not self._freed:
+            return super().use_of_pools(pools)
+        return self.use_of(self._used_devices(list(pools)))
+
     def allocation_of(self, key: ClaimKey) -> Allocation | None:
         """Return the allocation of a claim on this trial."""
         return None if key in self._freed else super().allocation_of(key)
