@@ -82,6 +82,7 @@ RULES: Final = (
     Rule("scheduling.queueing.quotas", "_of", "MAX_NAMESPACES", ("engine.sharing._quotas._of",)),
     Rule("scheduling.queueing.sharing", "_shut", "MAX_NAMESPACES", ("engine.sharing._shut",)),
     Rule("state.devices.slice_reader", "_parts", "MAX_SHARED_PARTS", ("inventory._parts._parts",)),
+    Rule("state.ledger.claimed_gpus", "_of_kind", "MAX_SHAPES", ("claimed_gpus._of_kind",), test=FED),
     Rule("state.ledger.claimed_gpus", "_of_shape", "MAX_SHAPES", ("claimed_gpus._of_shape",)),
     Rule("state.nodes.node_table", "_allocatable_rows", "MAX_ALLOCATABLE_ROWS", ("nodes._allocatable_rows",)),
     Rule("state.nodes.resources", "_read", "_MAX_REQUESTS", ("resources._read",)),

@@ -39,6 +39,7 @@ from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.devices.hardware import Gpu, GpuLink, NodeHardware
 from topo_scheduler.state.devices.pod_claims import PodClaim
+from topo_scheduler.state.devices.pools import DeviceKind, NodeScope, PublishedDevice
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.pods.applied_terms import TermSets
 from topo_scheduler.state.pods.workloads import Workload
@@ -339,6 +340,19 @@ def kinds_of_hardware() -> Feed:
     return add
 
 
+def kinds_of_devices() -> Feed:
+    gpus = Driver().engine.world.claimed_gpus
+    inventory = SimpleNamespace(shapes_of_pool=lambda _: (1,), counters_of=lambda _: {})
+    gpus._inventory = cast("Any", inventory)
+
+    def add(number: int) -> Sized:
+        id_ = "gpu.example.com", "node-1", f"gpu-{number}"
+        gpus._gpus_of_device(id_, PublishedDevice(id_, DeviceKind(), {}, NodeScope()), None)
+        return gpus._of_kind
+
+    return add
+
+
 def pools() -> Feed:
     d = DeviceDriver([])
     devices = cast("NodeDevices", d.engine.world.around.devices)
@@ -483,6 +497,7 @@ FEEDS: Final[dict[tuple[str, str], Callable[[], Feed]]] = {
     ("scheduling.devices.node_devices", "_pools"): pools,
     ("scheduling.devices.node_devices", "_variants"): variants,
     ("scheduling.devices.shape_tables", "_approximate"): approximate_tables,
+    ("state.ledger.claimed_gpus", "_of_kind"): kinds_of_devices,
     ("scheduling.intake.leaving", "_unreported"): leaving,
     ("scheduling.intake.unread", "_due"): unread,
     ("scheduling.queueing.queue", "_due"): paused_workloads,

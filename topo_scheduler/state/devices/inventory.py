@@ -508,14 +508,16 @@ class DeviceInventory:
 
     def parts_of_allocation(
         self, allocation: Allocation
-    ) -> Iterator[tuple[str, PublishedDevice | None, Mapping[str, Number] | None, Mapping[tuple[str, str], Number]]]:
-        """Yield driver, device, what a share consumes, and all counters of its sets, for each device of an allocation.
-
-        The device is None if no slice publishes it.
-        """
+    ) -> Iterator[tuple[DeviceId, PublishedDevice | None, Mapping[str, Number] | None]]:
+        """Yield each device of an allocation, None if no slice publishes it, and what a share consumes."""
         for id_, consumed in _devices_of(allocation).items():
-            device = self.device(id_)
-            yield id_[0], device, consumed, self.counters_of(device) if device is not None else {}
+            yield id_, self.device(id_), consumed
+
+    def shapes_of_pool(self, pool: PoolId) -> tuple[int, ...]:
+        """Return the shapes of all slices of a pool; none if one is unknown, or of another generation."""
+        slices = self.slices_of_pool(pool)
+        shapes = tuple([item.shape for item in slices])
+        return shapes if all(shapes) and len({item.generation for item in slices}) == 1 else ()
 
     def users_of(self, device: DeviceId) -> Iterable[ClaimKey]:
         """Return the claims that have a device."""

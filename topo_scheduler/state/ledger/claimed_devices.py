@@ -12,8 +12,9 @@ def other_devices(inventory: DeviceInventory, allocations: Iterable[Allocation])
     """Return how many devices other than GPUs allocations have, in thousandths by driver."""
     devices: Counter[str] = Counter()
     for allocation in allocations:
-        for driver, device, consumed, counters in inventory.parts_of_allocation(allocation):
+        for (driver, *_), device, consumed in inventory.parts_of_allocation(allocation):
             if not is_gpu(driver, device):
+                counters = inventory.counters_of(device) if device is not None else {}
                 devices[driver] += thousandths_of_device(driver, device, consumed, counters)
     return devices
 

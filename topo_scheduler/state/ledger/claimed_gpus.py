@@ -16,13 +16,13 @@ from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
-from topo_scheduler.state.devices.pools import PoolId, Slice
+from topo_scheduler.state.devices.pools import DeviceId, DeviceKind, Number, PoolId, PublishedDevice, Slice
 from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts
 
 MAX_SHAPES: Final = 4096
-"""Shapes of slices of which it is kept what they offer."""
+"""Shapes of slices, and kinds of devices, of which it is kept how many GPUs they are."""
 ANYWHERE: Final = -1
 """The row of devices that are not those of one node."""
 
@@ -51,6 +51,8 @@ class ClaimedGpus:
         self._offered: dict[PoolId, int] = {}
         self._of_shape: dict[int, tuple[frozenset[str], int]] = {}
         """What slices offer, by their shape."""
+        self._of_kind: dict[tuple[DeviceKind, tuple[int, ...]], int] = {}
+        """Thousandths of GPUs that a device of a kind is, in a pool whose slices have these shapes."""
         self._requested: dict[ClaimKey, str] = {}
         """Claims that stand for requests, with their pods."""
         self._of_pod: dict[str, _Standing] = {}
@@ -107,7 +109,22 @@ class ClaimedGpus:
 
     def gpus_of(self, allocation: Allocation) -> int:
         """Return how many GPUs an allocation has, in thousandths."""
-        return sum(starmap(gpus_of_device, self._inventory.parts_of_allocation(allocation)))
+        return sum(starmap(self._gpus_of_device, self._inventory.parts_of_allocation(allocation)))
+
+    def _gpus_of_device(
+        self, id_: DeviceId, device: PublishedDevice | None, consumed: Mapping[str, Number] | None
+    ) -> int:
+        shapes = self._inventory.shapes_of_pool(id_[:2]) if device is not None and consumed is None else ()
+        known = self._of_kind.get((device.kind, shapes)) if device is not None and shapes else None
+        if known is not None:
+            return known
+        counters = self._inventory.counters_of(device) if device is not None else {}
+        gpus = gpus_of_device(id_[0], device, consumed, counters)
+        if device is not None and shapes:
+            if len(self._of_kind) >= MAX_SHAPES:
+                self._of_kind.clear()
+            self._of_kind[device.kind, shapes] = gpus
+        return gpus
 
     def beyond_requests(self, amounts: Amounts, choices: Iterable[ClaimChoice]) -> int:
         """Return how many GPUs new allocations for a pod have beyond its requests, in thousandths.
