@@ -125,7 +125,7 @@ class Attempting:
             return False
         admission_backoff = self.outcomes.admission_backoff
         if admission_backoff.any_held and (held := admission_backoff.must_wait(workload.id, pending, now)) is not None:
-            self.out += self.unschedulable.hold_back(workload, pending, *held, now)
+            self.out += self.unschedulable.back_off(workload, pending, *held, now)
             return False
         before = clock()
         reserved = self.reserving.count_for(workload, now)

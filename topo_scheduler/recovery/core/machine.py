@@ -159,10 +159,10 @@ class Recovery:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
         created = self._healed.run(lambda: self.healing.step(now), now)
-        self.migrations.context.coming = self.healing.coming()
+        coming = self.healing.coming()
         for search, guarded in self._searches:
             created += guarded.run(partial(search.step, now), now)
-        out, self._out = [*self._out, *created, *self.migrations.step(now)], []
+        out, self._out = [*self._out, *created, *self.migrations.step(now, coming)], []
         return [self._to_send(instruction) for instruction in out]
 
     def next_due(self) -> float | None:

@@ -23,7 +23,7 @@ from topo_scheduler.recovery.core.waiting_lines import WaitingLine, WaitingMigra
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
-from topo_scheduler.recovery.model.instructions import RecoveryInstruction, Warn, WriteStatus
+from topo_scheduler.recovery.model.instructions import CreateMigration, RecoveryInstruction, Warn, WriteStatus
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import (
@@ -413,12 +413,15 @@ class Migrations:
 
     # ------------------------------------------------------------ steps
 
-    def step(self, now: float) -> list[RecoveryInstruction]:
+    def step(self, now: float, coming: Sequence[CreateMigration] = ()) -> list[RecoveryInstruction]:
         """Do the work that is due; return the instructions for the runner.
+
+        ``coming``: Migrations of failures whose creation is in flight.
 
         Migrations with seats are processed in each step, the others in turn as time allows: first those that heal.
         """
         context, self._begun = self.context, True
+        context.coming = coming
         for tracked in sorted(context.index.running.values(), key=lambda tracked: tracked.order):
             if not tracked.writing and now >= tracked.not_before:
                 self._try(tracked, now)

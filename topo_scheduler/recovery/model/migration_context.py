@@ -247,7 +247,9 @@ class MigrationContext:
         if len(self.asked) > KEPT_HELPERS + 2 * len(self.tracked):
             self.asked = {key: None for key in self.asked if key in self.tracked or key == create.key}
 
-    def holds_back(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> ConditionUpdate | None:
+    def waiting_condition(
+        self, migration: Migration, moving_pods: Sequence[MovingPod], now: float
+    ) -> ConditionUpdate | None:
         """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for

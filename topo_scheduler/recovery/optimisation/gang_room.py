@@ -112,7 +112,7 @@ class GangRoom:
                 tracked, Phase.CANCELLED, MigrationReason.OFF, f"recovery.defragmentation.{field} is not set", now
             )
             return
-        blocking = context.holds_back(migration, leaving_pods, now)
+        blocking = context.waiting_condition(migration, leaving_pods, now)
         if blocking is None and (text := why_no_room_is_made(context, workload.namespace, now, migration.key)):
             blocking = ConditionUpdate(
                 ConditionType.RESERVED, status=False, reason=MigrationReason.IN_VAIN, message=text

@@ -301,7 +301,7 @@ class JointPlanning:
         context, migration = self.context, tracked.migration
         if migration.phase is Phase.PLANNED:
             moving_pods = context.moving_pods(migration)
-            if context.holds_back(migration, moving_pods, now) or context.helpers(migration, now):
+            if context.waiting_condition(migration, moving_pods, now) or context.helpers(migration, now):
                 return None
         else:
             try:

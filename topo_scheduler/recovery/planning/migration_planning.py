@@ -159,7 +159,7 @@ class Planning:
         elif unread:
             view, namespace = self.context.view, migration.metadata.namespace
             self.context.learn(tracked, [reference_of(view, namespace, move.pod, move.uid) for move in unread])
-        elif blocking := self.context.holds_back(migration, moving_pods, now):
+        elif blocking := self.context.waiting_condition(migration, moving_pods, now):
             self.context.release(migration.key)
             self.context.write(tracked, now, None, None, blocking)
         elif migration.returns_nodes and not may_return_nodes(self.context, tracked, now):

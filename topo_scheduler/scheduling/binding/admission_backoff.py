@@ -133,7 +133,7 @@ class AdmissionBackoff:
 
     # ------------------------------------------------------------ before a decision
 
-    def holds_back(self, kinds: Iterable[Kind]) -> bool:
+    def any_in_backoff(self, kinds: Iterable[Kind]) -> bool:
         """Return whether pods of one of these kinds were refused and have not been accepted since."""
         return bool(self._held) and any(kind in self._held for kind in kinds)
 

@@ -174,9 +174,9 @@ class ClaimBinding:
         self._decisions.outrank(uids)
         self._changed = True
 
-    def holds_back(self, uid: str) -> bool:
+    def is_withheld(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for claims."""
-        return self._decisions.holds_back(uid)
+        return self._decisions.is_withheld(uid)
 
     def contested(self, uid: str) -> str:
         """Return which device of a decided pod another claim has too, or what it consumes; or an empty string."""

@@ -212,7 +212,7 @@ class Outcomes:
         """Return the binds of a decision, or the writes for its volumes; pods that wait may lose their room."""
         out = self.volumes.hold(seats, binds, now)
         if self.volumes:
-            self._wait((seat.uid for seat in seats if self.volumes.holds_back(seat.uid)), now)
+            self._wait((seat.uid for seat in seats if self.volumes.is_withheld(seat.uid)), now)
         return out
 
     def _wait(self, uids: Iterable[str], now: float) -> None:
@@ -234,7 +234,7 @@ class Outcomes:
             return
         refused = message if outcome is BindOutcome.REJECTED else ""
         if refused:
-            self._hold_back(*membership, refused, now)
+            self._back_off(*membership, refused, now)
         self.admission_backoff.answered(uid, refused)
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
@@ -347,7 +347,7 @@ class Outcomes:
         if outcome is BindOutcome.BOUND:
             self.admission_backoff.bound(uid)
         elif outcome is BindOutcome.REJECTED:
-            self._hold_back(workload, member, message, now, bind=uid)
+            self._back_off(workload, member, message, now, bind=uid)
         if unsettled and outcome is not BindOutcome.WITHDRAWN:
             self._unsettled.answered(uid, now)
         self.forget(uid)
@@ -411,7 +411,7 @@ class Outcomes:
         """Stop writing a bind again: once no attempt can take effect any more, its room is free."""
         self._given_up.add(member.uid)
         # The next attempt is a dry run.
-        self._hold_back(workload, member, NOT_ANSWERED, now, longest=LONGEST_PAUSE_SECONDS)
+        self._back_off(workload, member, NOT_ANSWERED, now, longest=LONGEST_PAUSE_SECONDS)
         return [self._withdraw(member.uid)]
 
     def recalled(self, uid: str, *, waited: bool) -> bool:
@@ -599,7 +599,7 @@ class Outcomes:
     ) -> list[Instruction]:
         """Pods of its kind are in backoff, as what changed this Binding may change others."""
         text = f"Binding to {decided} failed: the pod is on {node}; {BINDING_CHANGED}"
-        self._hold_back(workload, member, text, now)
+        self._back_off(workload, member, text, now)
         return [
             LogWarning(f"pod {member.key}: {text}", member.namespace),
             EmitEvent(reference(member), True, Reason.BIND_FAILED, text),
@@ -609,7 +609,7 @@ class Outcomes:
 
     def _is_handed_out(self, uid: str) -> bool:
         """Return whether a bind was handed out to be written. Other binds wait for volumes or a dry run."""
-        waits = self.claims.holds_back(uid) or self.volumes.holds_back(uid)
+        waits = self.claims.is_withheld(uid) or self.volumes.is_withheld(uid)
         return not (waits or self.admission_backoff.is_tried(uid))
 
     def _idle_since(self, uid: str) -> float:
@@ -649,10 +649,10 @@ class Outcomes:
     def _roll_back(self, workload: Workload, now: float) -> None:
         for uid in filter(self._is_handed_out, self.partially_bound.roll_back(workload, now)):
             # The next attempt is made with `dryRun`, so no member of the gang is bound before this one would be.
-            self._hold_back(workload, workload.members[uid], NOT_ANSWERED, now)
+            self._back_off(workload, workload.members[uid], NOT_ANSWERED, now)
             self._unsettled.hasten(uid, now)
 
-    def _hold_back(
+    def _back_off(
         self,
         workload: Workload,
         member: Member,

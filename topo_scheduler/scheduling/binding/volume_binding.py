@@ -176,9 +176,9 @@ class VolumeBinding:
         """Let pods that wait give up their room: the next `check` undoes their decisions."""
         self._decisions.outrank(uids)
 
-    def holds_back(self, uid: str) -> bool:
+    def is_withheld(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for volumes."""
-        return self._decisions.holds_back(uid)
+        return self._decisions.is_withheld(uid)
 
     # ------------------------------------------------------------ what came of it
 

@@ -82,19 +82,19 @@ class WaitingDecisions:
                 self._complete.append(decision)
         return True
 
-    def holds_back(self, uid: str) -> bool:
+    def is_withheld(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits."""
         decision = self._of_pod.get(uid)
         return decision is not None and (bool(decision.waiting) or any(decision is done for done in self._complete))
 
     def outrank(self, uids: Iterable[str]) -> None:
         """Note which of these pods still wait for their binds, for `take_outranked`."""
-        self.outranked += filter(self.holds_back, uids)
+        self.outranked += filter(self.is_withheld, uids)
 
     def take_outranked(self) -> list[str]:
         """Return the pods that give up their room, as far as they still wait for their binds."""
         outranked, self.outranked = self.outranked, []
-        return [uid for uid in outranked if self.holds_back(uid)]
+        return [uid for uid in outranked if self.is_withheld(uid)]
 
     def take_complete(self) -> list[WaitingDecision]:
         """Return the decisions that wait no more, each once."""

@@ -224,7 +224,7 @@ class FailureCache:
         sharing, admission_backoff = self._attempts.sharing, self._unschedulable.outcomes.admission_backoff
         if (
             self._world.kept
-            or admission_backoff.holds_back(kinds)
+            or admission_backoff.any_in_backoff(kinds)
             or self._world.around.shunned.concerns(cls for _, cls in kinds)
             or (sharing is not None and sharing.configured)
         ):

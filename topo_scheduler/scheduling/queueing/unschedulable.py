@@ -78,7 +78,7 @@ class UnschedulableWorkloads:
             out += mark_group(workload, group, text)
         return out
 
-    def hold_back(
+    def back_off(
         self, workload: Workload, pending: Sequence[Member], until: float, why: str, now: float
     ) -> list[Instruction]:
         """Set a workload aside of which the API server would refuse a pod. No other workload waits for it."""
