@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -391,12 +392,13 @@ def attempts_behind(
     count: int = 100,
     levels: tuple[int, ...] = (1000, 0),
     operations: int = 0,
+    placed: int = 1,
     shares: Held | None = None,
 ) -> list[str]:
     """Return the namespaces that are tried, with so many seconds between two attempts.
 
     Namespace a has 1,000 workloads of the first priority, the others ``others`` each of the next ones. An attempt of a
-    takes ``operations``.
+    takes ``operations``. One that fits places so many pods.
     """
     queue = FairWorkloadQueue(shares or EqualShares(), NEVER)
     for namespace, priority in zip("abc", levels, strict=False):
@@ -408,7 +410,7 @@ def attempts_behind(
         if id_ is None:
             break
         order.append(id_[0])
-        queue.tried(placed=fits(id_), operations=operations if id_[0] == "a" else 0)
+        queue.tried(placed=placed * fits(id_), operations=operations if id_[0] == "a" else 0)
         now += seconds
     return order
 
@@ -425,20 +427,44 @@ def test_placements_of_a_higher_priority_go_first_however_long_they_take() -> No
     assert order == ["a"] * 1000 + ["b"] * 30
 
 
-@pytest.mark.parametrize("levels", [(1000, 0), (0, 0)])
-def test_placements_that_take_many_operations_keep_others_waiting_for_half_a_second_only(
-    levels: tuple[int, ...],
-) -> None:
+EACH_TURN: Final = int(MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS)
+"""Attempts that take as long as a namespace may be passed over."""
+
+
+def test_placements_that_take_many_operations_keep_others_of_their_priority_waiting_for_half_a_second_only() -> None:
     """Whatever the shares: the pods of a hold next to nothing."""
-    costly = attempts_behind(30, lambda _: True, levels=levels, operations=MISS_OPERATIONS + 1, shares=Held(a=0, b=9))
+    shares = Held(a=0, b=9)
+    costly = attempts_behind(30, lambda _: True, levels=(0, 0), operations=MISS_OPERATIONS + 1, shares=shares)
     first = costly.index("b")
-    assert first == MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS
+    assert first == EACH_TURN
     assert costly[first : first + 60] == ["b", "a"] * 30
-    ordinary = attempts_behind(30, lambda _: True, levels=levels, operations=MISS_OPERATIONS, shares=Held(a=0, b=9))
+    ordinary = attempts_behind(30, lambda _: True, levels=(0, 0), operations=MISS_OPERATIONS, shares=shares)
     assert "b" not in ordinary, "they place as fast as they come"
 
 
-def test_of_those_passed_over_one_whose_placements_take_many_operations_precedes_others_once_only() -> None:
+def test_placements_that_take_many_operations_let_lower_priorities_have_one_attempt_each_half_second() -> None:
+    """More would take room that fits the higher priority, and be evicted for it then."""
+    costly = attempts_behind(30, lambda _: True, operations=MISS_OPERATIONS + 1, count=10 * EACH_TURN)
+    assert "".join(costly).startswith(("a" * EACH_TURN + "b") * 8)
+    ordinary = attempts_behind(30, lambda _: True, operations=MISS_OPERATIONS)
+    assert "b" not in ordinary
+
+
+def test_an_attempt_may_take_as_many_operations_for_each_pod_that_it_places() -> None:
+    for operations, lower in (8 * MISS_OPERATIONS, False), (8 * MISS_OPERATIONS + 1, True):
+        order = attempts_behind(30, lambda _: True, operations=operations, placed=8)
+        assert ("b" in order) is lower
+
+
+def test_attempts_in_vain_between_costly_placements_let_lower_priorities_have_every_second_attempt() -> None:
+    def fits(id_: str) -> bool:
+        return id_[0] == "b" or int(id_[1:]) % 2 == 0
+
+    order = attempts_behind(30, fits, operations=MISS_OPERATIONS + 1, count=120)
+    assert order.count("b") == 30
+
+
+def test_each_of_those_passed_over_has_an_attempt_each_half_second_while_placements_take_many_operations() -> None:
     """Namespaces a and b have such workloads, of higher priority than those of c."""
     queue, order = FairWorkloadQueue(EqualShares(), NEVER), list[str]()
     for number in range(100):
@@ -447,8 +473,8 @@ def test_of_those_passed_over_one_whose_placements_take_many_operations_precedes
     for step in range(60):
         id_ = str(queue.take(step * ATTEMPT_SECONDS))
         order.append(id_[0])
-        queue.tried(placed=True, operations=0 if id_[0] == "c" else MISS_OPERATIONS + 1)
-    assert "".join(order).lstrip("a").startswith("baca" * 10)
+        queue.tried(placed=1, operations=0 if id_[0] == "c" else MISS_OPERATIONS + 1)
+    assert "".join(order).lstrip("a").startswith("bacaaaaaa" * 5)
 
 
 def test_a_placement_now_and_then_does_not_keep_others_waiting() -> None:

@@ -64,8 +64,8 @@ class Attempting:
     _searched: int = 0
     """Operations spent by the search for victims in the current attempt."""
 
-    def attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
-        """Try a workload within its budget; return whether it was placed.
+    def attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> int:
+        """Try a workload within its budget; return how many of its pods were placed.
 
         A workload that fails or exceeds its budget is put into backoff. Its instructions are in ``out``.
         """
@@ -82,7 +82,7 @@ class Attempting:
             self.reserving.holds.remove_charges()
             self.preempting.nominations.remove_charges()
             self.put_aside(workload, error, self._phase, now)
-            return False
+            return 0
         finally:
             self.spent = budget.spent + self._searched
             self.spent_on_attempt = min(budget.spent, budget.operations)
@@ -99,34 +99,34 @@ class Attempting:
         with guard(name, self.out, activity, namespace=workload.namespace):
             self.out += self.unschedulable.failed(workload, error, activity, now)
 
-    def _within_budget(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
-        """Try a workload; return whether it was placed."""
+    def _within_budget(self, workload: Workload, now: float, clock: Callable[[], float]) -> int:
+        """Try a workload; return how many of its pods were placed."""
         if (known := self.failure_cache.again(workload, now, clock)) is not None:
             self.out += known
             self.contention.failed(workload.id, now)
-            return False
+            return 0
         pending = workload.at(Stage.PENDING)
         if not pending:
-            return False
+            return 0
         if self.arrivals.is_stale(workload):
             self.queue.back_off(order_of(workload), now + STALE_SECONDS)
-            return False
+            return 0
         if workload.problem:
             if (until := workload.patient_until()) > now:
                 self.queue.wait(order_of(workload), until)
             else:
                 self.out += self.unschedulable.refuse(workload, pending, now)
-            return False
+            return 0
         if lack := lacking(workload, pending):
             self.out += self.unschedulable.incomplete(workload, pending, lack, now)
-            return False
+            return 0
         if (until := self.outcomes.partially_bound.pause(workload, now)) > now:
             self.queue.back_off(order_of(workload), until)
-            return False
+            return 0
         admission_backoff = self.outcomes.admission_backoff
         if admission_backoff.any_held and (held := admission_backoff.must_wait(workload.id, pending, now)) is not None:
             self.out += self.unschedulable.back_off(workload, pending, *held, now)
-            return False
+            return 0
         before = clock()
         reserved = self.reserving.count_for(workload, now)
         kept = self.preempting.count_for(workload, reserved), reserved
@@ -134,7 +134,7 @@ class Attempting:
             decision, waits = self._decide_beside_others(workload, pending, kept, now)
         except PluginError as error:
             self.out += self.unschedulable.plugin_failed(workload, pending, error, now)
-            return False
+            return 0
         workload.plugin_failures = 0
         self.out.append(RecordDecision(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
@@ -151,7 +151,7 @@ class Attempting:
                 self.reserving.placed(workload, decision)
                 self.moving.forget(workload.id)
                 self.arrivals.placed(decision)
-            return True
+            return len(decision.seats)
         again_at = next_relaxation(workload, pending, self.world.layout, now)
         if self.attempts.awaits_claim:
             again_at = now + LOOK_AGAIN_SECONDS
@@ -162,7 +162,7 @@ class Attempting:
         else:
             with self.world.nothing_kept():
                 self.out += self._make_room(workload, pending, decision, kept, now, clock)
-        return False
+        return 0
 
     def _make_room(
         self,

@@ -36,7 +36,7 @@ MISSES_BEFORE_TURNS: Final = 10
 MISS_OPERATIONS: Final = 2_000
 """Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less.
 
-An attempt of more counts for those that are passed over even if it finds a place.
+An attempt that takes more for each pod that it places counts for those that are passed over, too.
 """
 OVERDUE_MISSES: Final = 100
 """Attempts on overdue workloads without a placement after which every second attempt goes to others."""
@@ -235,6 +235,7 @@ class FairWorkloadQueue:
             if namespace not in self._waiting:
                 self._passed_over.newly_ready.pop(namespace, None)
                 self._passed_over.since.pop(namespace, None)
+                self._passed_over.untried.pop(namespace, None)
 
     def _drop_empty_levels(self) -> None:
         """Drop the levels without a workload, once there are many."""
@@ -284,23 +285,30 @@ class FairWorkloadQueue:
                 self.drop(id_)
                 waits = len(self._ranked) > 1 and namespace in self._waiting and self._waits_below(rank, namespace)
                 if not waits and others.since.pop(namespace, None) is not None:
-                    others.since[namespace] = others.clock  # the time starts again
+                    others.since[namespace] = others.clock_in_vain  # the time starts again
+                    others.untried.pop(namespace, None)
+                    others.untried[namespace] = others.clock
                 level.last_overdue = overdue
                 self._current = _TakenWorkload(level, rank, overdue, smallest, namespace, now)
                 return id_
         return None
 
-    def tried(self, *, placed: bool, operations: int = 0, of_attempt: int = 0) -> None:
-        """Record the result of the attempt on the workload that was taken last.
+    def tried(self, *, placed: int, operations: int = 0, of_attempt: int = 0) -> None:
+        """Record the result of the attempt on the workload that was taken last: how many pods it ``placed``.
 
         It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
         """
         if self._current is None:
             return
         attempt, self._current = self._current, None
-        counts = not placed or operations > MISS_OPERATIONS
+        counts = operations > MISS_OPERATIONS * placed or not placed
         self._passed_over.tried(
-            attempt.namespace, attempt.rank, by_rules=not attempt.passed_over, counts=counts, now=attempt.now
+            attempt.namespace,
+            attempt.rank,
+            by_rules=not attempt.passed_over,
+            in_vain=not placed,
+            counts=counts,
+            now=attempt.now,
         )
         until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
         if until > attempt.now:
@@ -428,7 +436,8 @@ class FairWorkloadQueue:
         missed = others.missed_by if rank == others.missed_rank else ""
         while True:
             names = (name for name in level.lines if name != missed and name not in self._held)
-            compared = list(islice((name for name in names if name not in others.had_attempt), MAX_COMPARED_SHARES))
+            ready = (name for name in names if name not in others.had_attempt and others.may_have_turn(name, rank))
+            compared = list(islice(ready, MAX_COMPARED_SHARES))
             keys = [(key, name) for name in compared if (key := self._key(level, name)) is not None]
             if keys or not compared:  # lines without workloads are removed, so that the next ones are compared
                 return min(keys, default=None)

@@ -94,8 +94,8 @@ class Queue:
             self.remove(id_)
         return id_
 
-    def tried(self, *, placed: bool, operations: int = 0, of_attempt: int = 0) -> None:
-        """Record the result of the attempt on the workload that was popped last.
+    def tried(self, *, placed: int, operations: int = 0, of_attempt: int = 0) -> None:
+        """Record the result of the attempt on the workload that was popped last: how many pods it ``placed``.
 
         It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
         """
