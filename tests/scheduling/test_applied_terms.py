@@ -26,7 +26,7 @@ from topo_scheduler.state.pods.applied_terms import AppliedTerms, TermSets, dige
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints
 from topo_scheduler.state.pods.profiles import CountedTerm
-from topo_scheduler.state.pods.selectors import Clause, Selector
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 pytestmark = pytest.mark.unrecorded
 
@@ -196,3 +196,8 @@ def test_equal_terms_compare_equal_whatever_pods_they_apply_to() -> None:
     assert with_further(terms, frozenset()) is terms
     assert with_further(terms, frozenset("d")) != terms
     assert with_further(None, frozenset()) is None
+
+
+def test_terms_that_differ_in_their_weight_only_have_different_digests() -> None:
+    term = CountedTerm(EVERYTHING, frozenset("x"), "zone", NOTHING)
+    assert len({digest_of(frozenset({(weight, term)})) for weight in range(-100, 101)}) == 201

@@ -191,7 +191,7 @@ def attempts_of_passed_over() -> Feed:
     passed_over = PassedOver()
 
     def add(number: int) -> Sized:
-        passed_over.tried(f"ns{number}", 0, by_rules=False, counts=True, now=0.0)
+        passed_over.tried(f"ns{number}", 0, by_rules=False, in_vain=True, counts=True, now=0.0)
         return passed_over.had_attempt
 
     return add

@@ -651,17 +651,53 @@ def idle_nodes_beside(slow: Pod, *, terminating: bool) -> list[str]:
     ("grace", "terminating"), [(250, True), (401, False)], ids=["ends by itself", "is evicted and ends late"]
 )
 def test_a_pod_of_its_own_that_ends_slowly_keeps_no_other_nodes_idle(grace: int, terminating: bool) -> None:
-    slow = make_pod("slow", gpus=1)
+    slow = make_pod("slow", gpus=8)
     slow.spec.termination_grace_period_seconds = grace
     assert idle_nodes_beside(slow, terminating=terminating) == ["s1-l1-2", "s1-l1-3", "s1-l1-4"]
 
 
 @pytest.mark.parametrize("grace", [30, 400], ids=["soon", "within the node seconds of its namespace"])
 def test_a_pod_of_its_own_that_is_evicted_and_ends_in_time_keeps_the_other_nodes_for_its_gang(grace: int) -> None:
-    quick = make_pod("quick", gpus=1)
+    quick = make_pod("quick", gpus=8)
     quick.spec.termination_grace_period_seconds = grace
     assert MAX_IDLE_NODE_SECONDS == 3 * 400
     assert idle_nodes_beside(quick, terminating=False) == []
+
+
+def test_a_small_pod_of_its_own_that_ends_slowly_keeps_its_node_for_no_gang() -> None:
+    for gpus, free in (3, ["s1-l1-1"]), (4, []):
+        d = fabric_driver({"s1/l1": 2})
+        slow = make_pod("slow", gpus=gpus, priority=-10, node="s1-l1-1", phase="Running")
+        slow.spec.termination_grace_period_seconds = 1201
+        d.apply(slow)
+        d.apply(*with_priority(gang(2, gpus=8), 10))
+        d.settle(1)
+        assert d.preempted() == ["slow"]
+        d.apply(*(others := [make_pod(f"other-{n}", gpus=4, namespace="other") for n in range(3)]))
+        d.settle(1)
+        places = sorted(d.where(*others).values())
+        assert [node for node in places if node == "s1-l1-1"] == free, "half of the node is in use, or less"
+        assert places.count("s1-l1-2") == 2
+
+
+def test_pods_of_the_own_namespace_take_no_room_that_a_gang_gets_once_slow_ones_have_ended() -> None:
+    """Otherwise a controller's next pod would take each place in turn, and the gang would evict it each time."""
+    d = fabric_driver({"s1/l1": 3})
+    slow = make_pod("slow-0", gpus=8, priority=-10, node="s1-l1-1", phase="Running")
+    slow.spec.termination_grace_period_seconds = 700
+    d.apply(slow, make_pod("other", gpus=1, namespace="other", priority=-10, node="s1-l1-2", phase="Running"))
+    members = with_priority(gang(3, gpus=8), 10)
+    d.apply(*members)
+    d.settle(1)
+    d.apply(*(again := [make_pod(f"slow-{n}", gpus=1, priority=-10) for n in range(1, 4)]))
+    d.settle(1)
+    assert d.preempted() == ["slow-0"] and not d.where(*again)
+    d.apply(elsewhere := make_pod("elsewhere", gpus=1, namespace="third", priority=-10))
+    d.settle(1)
+    assert d.where(elsewhere), "the other nodes are free for other namespaces"
+    d.delete(slow)
+    d.settle(5)
+    assert sorted(d.preempted()) == ["elsewhere", "other", "slow-0"] and not d.where(*again)
 
 
 def test_all_claims_of_a_namespace_hold_idle_nodes_for_so_many_node_seconds() -> None:

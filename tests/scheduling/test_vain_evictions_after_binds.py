@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers import make_node
+from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, victims, with_priority
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ContainerPort, Pod, PodCondition
 
+PORT = 7777
 NODES = [f"s1-l1-{number}" for number in range(1, 5)]
 
 
@@ -110,6 +111,27 @@ def preempted(d: Driver, pods: list[Pod]) -> None:
     d.delete(*above)
 
 
+def preempted_by_another_scheduler(d: Driver, pods: list[Pod]) -> None:
+    for pod in pods:  # it writes the condition first
+        pod.status.conditions = [PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "default-scheduler")]
+    are_terminated(d, pods)
+
+
+def evict_for_a_small_pod(d: Driver, namespace: str) -> None:
+    """A pod of higher priority, which lives for a while, needs nothing but the host port of a pod."""
+    above = make_pod(f"above-{d.now}", namespace=namespace, cpu="1m", priority=100)
+    above.spec.containers[0].ports = [ContainerPort(PORT)]
+    d.forget()
+    d.apply(above)
+    d.step()
+    assert victims(d)
+    d.evict(*victims(d))
+    for _ in range(12):
+        d.settle(1)
+    assert d.where(above)
+    d.delete(above)
+
+
 def bound_after_evictions(d: Driver, number: int) -> list[Pod]:
     """Evict running pods for a gang, and bind it; return its pods."""
     running = [run_pod(d, f"low-{number}-{node}", node) for node in NODES]
@@ -123,7 +145,7 @@ def bound_after_evictions(d: Driver, number: int) -> list[Pod]:
     return pods
 
 
-@pytest.mark.parametrize("end", [one_ends, preempted])
+@pytest.mark.parametrize("end", [one_ends, preempted, preempted_by_another_scheduler])
 def test_what_is_no_failure_of_their_namespace(end: Callable[[Driver, list[Pod]], None]) -> None:
     d = fabric_driver({"s1/l1": 4})
     for number in range(3):
@@ -133,7 +155,7 @@ def test_what_is_no_failure_of_their_namespace(end: Callable[[Driver, list[Pod]]
         d.step(10)
         d.delete(*pods)
         d.step(1)
-    assert not d.engine.preempting.vain_evictions.until("storm")
+    assert d.engine.preempting.vain_evictions.until("storm") < d.now
 
 
 def test_a_failure_is_taken_back_once_others_of_the_gang_use_the_room() -> None:
@@ -151,3 +173,56 @@ def test_a_failure_is_taken_back_once_others_of_the_gang_use_the_room() -> None:
         d.delete(pods[3], *again)
         d.step(1)
     assert not d.engine.preempting.vain_evictions.until("storm")
+
+
+@pytest.mark.parametrize(("namespace", "longest"), [("storm", 600), ("accomplice", 60)])
+def test_pods_that_are_evicted_at_once_for_small_ones_used_no_room(namespace: str, longest: int) -> None:
+    d = fabric_driver({"s1/l1": 1})
+    rounds = 0
+    while d.now < 600:
+        low = run_pod(d, f"low-{rounds}", "s1-l1-1")
+        pod = make_pod(f"pod-{rounds}", namespace="storm", gpus=8, priority=10)
+        pod.spec.containers[0].ports = [ContainerPort(PORT)]
+        d.forget()
+        d.apply(pod)
+        d.step(1)
+        if victims(d):
+            rounds += 1
+            d.evict(low)
+            bind_some(d, [pod], 1)
+            evict_for_a_small_pod(d, namespace)
+            assert d.engine.preempting.vain_evictions.until("storm") <= d.now + longest
+        d.delete(*(left for left in (low, pod) if left.metadata.uid in d.pods))
+        d.step(1)
+    assert 3 <= rounds <= 20
+
+
+def test_a_failure_that_was_taken_back_counts_again_once_these_pods_end_too() -> None:
+    """A member that fits nowhere keeps the gang alive, whose other pods come and go."""
+    d = fabric_driver({"s1/l1": 4})
+    rounds = 0
+    annotations = {"gang-name": "g", "gang-size": "4"}
+    d.apply(make_pod("kept", namespace="storm", gpus=99, priority=10, annotations=annotations, created=10**6))
+
+    def gang_members() -> list[Pod]:
+        names = [f"{d.now}-{member}" for member in range(4)]
+        return [make_pod(name, namespace="storm", gpus=8, priority=10, annotations=annotations) for name in names]
+
+    while d.now < 120:
+        running = [run_pod(d, f"low-{d.now}-{node}", node) for node in NODES]
+        pods = gang_members()
+        d.forget()
+        d.apply(*pods)
+        d.step(1)
+        if victims(d):
+            rounds += 1
+            d.evict(*running)
+            for _ in range(2):
+                bind_some(d, pods, 4)
+                d.step(0.1)
+                d.delete(*pods)
+                pods = gang_members()
+                d.apply(*pods)
+        d.delete(*pods, *(pod for pod in running if pod.metadata.uid in d.pods))
+        d.step(2)
+    assert 2 <= rounds <= 6

@@ -431,7 +431,8 @@ class Explainer:
         what_if.planner.nodes.requested[:] = world.held()
         for nomination in self._preempting.nominations:
             row = world.nodes.row_of.get(nomination.node)
-            if row is not None and nomination.priority >= workload.priority and nomination.uid not in workload.members:
+            counts = nomination.counts_for(workload.priority, workload.namespace)
+            if row is not None and counts and nomination.uid not in workload.members:
                 what_if.count(row, nomination.amounts, nomination.profile)
         for row, amounts in self._reserving.kept_from(workload, now):
             what_if.count(row, amounts, None)

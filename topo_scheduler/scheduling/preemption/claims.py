@@ -12,7 +12,7 @@ A claim ends for one of these reasons:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -355,19 +355,20 @@ class PreemptionClaims:
             for (_, members), rows in zip(groups, plan.placement.rows, strict=True)
             for member, row in zip(members, rows, strict=True)
         ]
-        nodes = {node for _, node in seated}
+        all_taken = by_node((node, member.cls.amounts) for member, node in seated)
+        nodes = set(all_taken)
         empties = self._empties_for(workload, plan, nodes)
-        idle_seconds = 0.0 if adopted else self._idle_seconds(workload, plan, nodes, now, empties=empties)
+        idle_seconds = 0.0 if adopted else self._idle_seconds(workload, plan, all_taken, now, empties=empties)
         holds_all = self._may_hold_idle(workload, idle_seconds)
         in_stages = empties and not holds_all
         if in_stages:
             plan = _own_part(plan, workload.namespace)
         pods = (*plan.victims, *plan.awaited)
-        held = nodes if holds_all else {names[pod.row] for pod in pods}
-        reached = held & nodes if in_stages else nodes
-        takes = by_node((node, member.cls.amounts) for member, node in seated if node in reached)
+        held = nodes if holds_all else self._mostly_used(pods, all_taken)
+        reached = held if in_stages else nodes
+        takes = {node: amounts for node, amounts in all_taken.items() if node in reached}
         devices = tuple(allocation for got in plan.devices.values() for allocation in got)
-        taking = TakeOver(self._world.nodes, workload.namespace, dict(takes), count_of_devices(devices))
+        taking = TakeOver(self._world.nodes, workload.namespace, takes, count_of_devices(devices))
         out, displaced, inherits = self._displace(workload.priority, reached, taking, now)
         inherits |= self._outrank(plan, taking, now)
         all_wait = all(self._world.ledger.waits(victim.occupant.uid) for victim in plan.victims)
@@ -387,6 +388,7 @@ class PreemptionClaims:
             evicts=bool(taking.wanted) or not all_wait,
             adopted=adopted,
             idle_seconds=idle_seconds if holds_all else 0.0,
+            holds=frozenset(reached),
             in_stages=in_stages,
         )
         if claim.evicts:
@@ -403,8 +405,6 @@ class PreemptionClaims:
             claim.profiles = {member.uid: member.profile for member, _ in seated}
         self._keep(claim)
         for member, node in seated:
-            if node not in held:
-                continue
             self._nominations.put(
                 Nomination(
                     member.uid,
@@ -415,10 +415,12 @@ class PreemptionClaims:
                     workload.namespace,
                     plan.devices.get(member.uid, ()),
                     planned=not adopted,
+                    own_only=node not in held,
                 )
             )
             self.handled.add(member.uid)
-            out.append(Nominate(reference(member), node))
+            if node in held:
+                out.append(Nominate(reference(member), node))
         first = seated[0][0]
         described = f"gang {workload.namespace}/{workload.name}, pod" if workload.gang else "pod"
         for victim in plan.victims:
@@ -445,16 +447,40 @@ class PreemptionClaims:
         others = any(pod.occupant.namespace != workload.namespace for pod in self._evicted(plan))
         return others or bool(plan.freed) or any(claim.evicts for claim in self._displaced(workload.priority, nodes))
 
+    def _mostly_used(self, pods: Iterable[Candidate], takes: Mapping[str, Mapping[int, int]]) -> set[str]:
+        """Return the nodes where pods hold at least half of what a workload takes there, of the scarce resource."""
+        table, ledger = self._world.nodes, self._world.ledger
+        entries = (ledger.get(pod.occupant.uid) for pod in pods)
+        held = by_node((entry.node, entry.amounts) for entry in entries if entry is not None)
+        return {
+            node
+            for node, amounts in held.items()
+            if node in takes and uses_half_of_scarce(table, takes[node], {node: takes[node]}, {node: amounts})
+        }
+
     def _idle_seconds(
-        self, workload: Workload, plan: PreemptionPlan, nodes: set[str], now: float, *, empties: bool
+        self,
+        workload: Workload,
+        plan: PreemptionPlan,
+        takes: Mapping[str, Mapping[int, int]],
+        now: float,
+        *,
+        empties: bool,
     ) -> float:
-        """Return for how long a plan holds other nodes than those of its own pods, in seconds, summed over the nodes.
+        """Return for how long a plan holds nodes of which its pods use little, in seconds, summed over the nodes.
 
         Users can have pods of their own end as slowly as they like, again and again. If no pod of others is evicted, it
         is infinite for own pods that are not evicted either: evictions that were in vain count. Then pods of others
-        that end by themselves count too. ``empties`` is the result of `_empties_for`.
+        that end by themselves count too.
+
+        Args:
+            workload: the workload.
+            plan: the plan for it.
+            takes: what its pods get, by node and resource column.
+            now: seconds.
+            empties: the result of `_empties_for`.
         """
-        names, wall = self._world.nodes.names, now + self._world.epoch
+        wall = now + self._world.epoch
         pods = (*plan.victims, *plan.awaited)
         if empties:
             waits_for = [pod for pod in pods if pod.occupant.namespace == workload.namespace]
@@ -463,7 +489,7 @@ class PreemptionClaims:
             evicted = self._evicted(plan)
             waits_for = [pod for pod in pods if pod in evicted or pod.occupant.namespace != workload.namespace]
             unknown = inf
-        idle = len(nodes - {names[pod.row] for pod in (waits_for if empties else pods)})
+        idle = len(takes) - len(self._mostly_used(waits_for if empties else pods, takes))
         wait = max((pod.occupant.seconds_to_end(wall) for pod in waits_for), default=unknown)
         return idle * wait if idle and wait > LONGEST_IDLE_SECONDS else 0.0
 
@@ -517,6 +543,7 @@ class PreemptionClaims:
             self._until(going, now),
             now,
             adopted=True,
+            holds=frozenset(nodes.values()),
         )
         self._keep(claim)
         return claim
@@ -540,7 +567,8 @@ class PreemptionClaims:
         out: list[Instruction] = []
         for uid in claim.nodes:
             membership = self._workloads.of_pod(uid)
-            if membership is not None and self._nominations.get(uid) is not None:
+            nomination = self._nominations.get(uid)
+            if membership is not None and nomination is not None and not nomination.own_only:
                 out.append(Nominate(reference(membership[1]), ""))
         self._drop(claim.workload)
         return out
@@ -660,12 +688,8 @@ class PreemptionClaims:
         return now + min(longest, LONGEST_WAIT_SECONDS) + SLACK_SECONDS
 
     def _displaced(self, priority: int, nodes: set[str]) -> list[PreemptionClaim]:
-        """Return the claims of lower priority to any of these nodes."""
-        return [
-            claim
-            for claim in self._claims.values()
-            if claim.priority < priority and nodes.intersection(claim.nodes.values())
-        ]
+        """Return the claims of lower priority that hold any of these nodes."""
+        return [claim for claim in self._claims.values() if claim.priority < priority and nodes & claim.holds]
 
     def _displace(
         self, priority: int, nodes: set[str], taking: TakeOver, now: float

@@ -22,7 +22,14 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.preemption.adopted_nominations import AdoptedNominations
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
-from topo_scheduler.scheduling.preemption.freed_room import TakenBy, is_lost, room_on, taken_by
+from topo_scheduler.scheduling.preemption.freed_room import (
+    FreedRoom,
+    TakenBy,
+    is_lost,
+    room_on,
+    taken_by,
+    uses_half_of_scarce,
+)
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.preemption_claim import PreemptionClaim
@@ -46,6 +53,8 @@ NO_BUDGETS: Final = (
     "The scheduler evicts no pod to make room until it has the list of PodDisruptionBudgets; its log says what is wrong"
     " if that lasts."
 )
+PREEMPTED: Final = "PreemptionByScheduler"
+"""The reason of the condition DisruptionTarget of pods that kube-scheduler, or this one, preempts."""
 ONLY_SOME_DEALLOCATED: Final = (
     "The devices of pods that have ended are still allocated to their resource claims, although Kubernetes has"
     " deallocated others. The scheduler searches for other victims."
@@ -169,23 +178,33 @@ class Preempting:
             if pod.spec.node_name:
                 self.vain_evictions.bound(pod.metadata.uid, now)
                 if pod.finished or pod.metadata.deletion_timestamp is not None:
-                    self._end_early(pod.metadata.uid, now, by_itself=pod.finished)
+                    self._end_early(pod.metadata.uid, now, not_deleted=pod.finished or _is_preempted(pod))
 
-    def _end_early(self, uid: str, now: float, *, by_itself: bool) -> None:
+    def _end_early(self, uid: str, now: float, *, not_deleted: bool) -> None:
         """Record that a pod ends. If others were evicted for it a short time ago, that may have been in vain.
 
-        It can happen to anyone that pods end by themselves, or that nodes fail. Pods that this scheduler evicts for
-        others are no failure.
+        It can happen to anyone that pods end by themselves, that another scheduler preempts them, or that nodes fail:
+        ``not_deleted``. Pods that this scheduler evicts are no failure if those for which it does use half of the room.
         """
         if (fresh := self.vain_evictions.fresh_room(uid, now)) is None:
             return
         id_, room = fresh
         taken: TakenBy | None = TakenBy.ITS_NAMESPACE
         if uid in self._claims.going:
-            taken = None
-        elif by_itself or (room is not None and is_lost(self._world, room)):
+            taken = self._taken_by_evictor(uid, room)
+        elif not_deleted or (room is not None and is_lost(self._world, room)):
             taken = TakenBy.OTHERS
         self.vain_evictions.ended_early(uid, taken, now, lives=self._workloads.get(id_) is not None)
+
+    def _taken_by_evictor(self, uid: str, room: FreedRoom | None) -> TakenBy | None:
+        """Return what it counts as for the room of a pod that this scheduler evicts it; None if it is no failure."""
+        claim = self._claims.of_victim(uid)
+        if claim is None or room is None:
+            return None
+        used = claim.room.amounts if claim.room is not None else {}
+        if uses_half_of_scarce(self._world.nodes, room.total, room.amounts, used):
+            return None
+        return TakenBy.ITS_NAMESPACE if claim.namespace == room.namespace else TakenBy.OTHERS_IN_PART
 
     def undone(self, uid: str, workload: Workload, now: float, *, of_users: bool) -> None:
         """Record that a pod of a workload lost the place for which others may have been evicted.
@@ -202,7 +221,7 @@ class Preempting:
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that was deleted."""
-        self._end_early(uid, now, by_itself=False)
+        self._end_early(uid, now, not_deleted=False)
         self._lose(uid, now)
         self.nominations.drop(uid)
         self._of_others.ended(uid, now, in_vain=True)
@@ -252,7 +271,9 @@ class Preempting:
         if seats := self._partially_bound.own(workload):
             own = {**own, **seats}
         plans = self._claims if self._claims.get(workload.id) is not None else None
-        return self.nominations.count_for(own, workload.priority, workload.id, reserved, plans)
+        return self.nominations.count_for(
+            own, workload.priority, workload.id, reserved, plans, namespace=workload.namespace
+        )
 
     def placed(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations.
@@ -604,3 +625,11 @@ class Preempting:
 def _pods_text(names: Sequence[str], reader: str) -> str:
     own = not reader or any(name.startswith(f"{reader}/") for name in names)
     return f"Pod {few_for(names, reader, 'pod', 1)}" if own else f"{few_for(names, reader, 'pod', 1)}".capitalize()
+
+
+def _is_preempted(pod: Pod) -> bool:
+    """Return whether a scheduler, which may be another one, has written that it preempts a pod."""
+    return any(
+        condition.type == "DisruptionTarget" and condition.status == "True" and condition.reason == PREEMPTED
+        for condition in pod.status.conditions
+    )

@@ -1,8 +1,9 @@
 """Nominated pods: they have no node yet, but a claim to one.
 
-On that node they count for all workloads of equal or lower priority. The pods that are evicted for them count as well
-until they have ended. Yet a pod with a plan gets its place as soon as there is room. The victims of another pod on the
-same node may not have ended: each plan left room for the other, and that pod gets its own when they end.
+On that node they count for all workloads of equal or lower priority, or for those of their namespace only. The pods
+that are evicted for them count as well until they have ended. Yet a pod with a plan gets its place as soon as there is
+room. The victims of another pod on the same node may not have ended: each plan left room for the other, and that pod
+gets its own when they end.
 """
 
 from collections import Counter, defaultdict
@@ -26,6 +27,7 @@ class Nomination:
 
     ``replaces`` is the uid of a pod that leaves. As long as that pod holds what it has, quotas count it instead.
     ``planned``: this process planned its place, beside all other nominations that count for it.
+    ``own_only``: it counts for workloads of its namespace only, and is not written to the pod.
     """
 
     uid: str
@@ -37,6 +39,11 @@ class Nomination:
     devices: tuple[Allocation, ...] = ()
     replaces: str = ""
     planned: bool = False
+    own_only: bool = False
+
+    def counts_for(self, priority: int, namespace: str) -> bool:
+        """Return whether it counts for a workload of some priority and namespace."""
+        return self.priority >= priority and (not self.own_only or self.namespace == namespace)
 
 
 class Nominations:
@@ -53,6 +60,8 @@ class Nominations:
         """Identifies the set of nominations that is charged now; None if none is."""
         self._changes = 0
         self._dropped_from: dict[str, None] = {}
+        self._own_only: Counter[str] = Counter()
+        """How many nominations count for their namespace only, by namespace."""
         self._relief: list[tuple[int, Amounts]] = []
         """What is not charged to some rows at this moment, so that a workload gets what was planned for it."""
 
@@ -75,6 +84,8 @@ class Nominations:
             self.drop(known.uid)
         self._by_uid[nomination.uid] = nomination
         self._changes += 1
+        if nomination.own_only:
+            self._own_only[nomination.namespace] += 1
 
     def drop(self, uid: str) -> None:
         """Forget the nomination of a pod: other workloads may use the room."""
@@ -82,6 +93,9 @@ class Nominations:
         if known is not None:
             self.remove_charges()
             self._changes += 1
+            if known.own_only:
+                self._own_only[known.namespace] -= 1
+                self._own_only += Counter()  # without those of which there is none left
             self._dropped_from[known.namespace] = None
             self._world.improve(known.node)
 
@@ -108,12 +122,15 @@ class Nominations:
         name: str,
         reserved: Hashable = None,
         plans: Plans | None = None,
+        *,
+        namespace: str = "",
     ) -> Hashable:
         """Charge the nominations that count for a workload, and no others.
 
         Args:
             own: pods of the workload itself by uid, whose nominations do not block it.
             priority: of the workload.
+            namespace: of the workload.
             name: identifies the workload.
             reserved: identifies the reservations that are charged.
             plans: of all workloads. Then this one gets what was planned for it.
@@ -124,14 +141,15 @@ class Nominations:
         if not self._by_uid:
             return None
         own_pods = not self._by_uid.keys().isdisjoint(own)
-        stamp = (self._changes, priority, (name, reserved, plans is not None) if own_pods else "")
+        of_namespace = namespace if namespace in self._own_only else ""
+        stamp = (self._changes, priority, of_namespace, (name, reserved, plans is not None) if own_pods else "")
         if stamp == self.stamp:
             return stamp
         self._end_relief()
         wanted = {
             uid: nomination
             for uid, nomination in self._by_uid.items()
-            if nomination.priority >= priority and uid not in own
+            if nomination.counts_for(priority, namespace) and uid not in own
         }
         unwanted = [uid for uid, (_, nomination) in self._counted.items() if wanted.get(uid) is not nomination]
         self._charge([self._counted.pop(uid) for uid in unwanted], -1)

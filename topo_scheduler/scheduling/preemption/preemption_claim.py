@@ -28,6 +28,7 @@ class PreemptionClaim:
     ``lost_until`` is when it ends because one of its own pods is gone, in seconds.
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
     ``idle_seconds``: for how long it holds other nodes than those of its own pods, in seconds, summed over the nodes.
+    ``holds``: the nodes that it keeps from workloads of other namespaces, too.
     ``in_stages``: it waits only for pods of its own namespace; the next plan evicts those of others.
     """
 
@@ -51,6 +52,7 @@ class PreemptionClaim:
     lost_until: float = inf
     adopted: bool = False
     idle_seconds: float = 0.0
+    holds: frozenset[str] = frozenset()
     in_stages: bool = False
 
     @property

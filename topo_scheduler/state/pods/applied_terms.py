@@ -40,7 +40,12 @@ def with_further(applied: AppliedTerms[Entry] | None, further: frozenset[Entry])
 
 def digest_of(terms: frozenset[Any]) -> bytes:
     """Return the digest of a set of terms, the same for equal sets of this process."""
-    return blake2b(array("q", sorted(map(hash, terms))).tobytes(), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(array("q", sorted(map(_hash, terms))).tobytes(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _hash(term: Any) -> int:
+    # In Python the numbers -1 and -2, which are weights of terms, have the same hash.
+    return hash((str(term[0]), term[1])) if isinstance(term, tuple) else hash(term)
 
 
 class TermSets:
