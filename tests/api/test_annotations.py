@@ -135,7 +135,7 @@ LEVELS = {"topology.scheduler/leaf": "leaf", "rack": "leaf", "topology.scheduler
 
 
 @pytest.mark.parametrize("annotation", ["required-level", "preferred-level", "segment-level"])
-def test_a_level_is_a_name_or_a_label_that_tells_one(annotation: str) -> None:
+def test_a_level_is_a_name_or_a_label_of_one(annotation: str) -> None:
     attribute = annotation.replace("-", "_")
     for text, level in [("leaf", "leaf"), ("rack", "leaf"), ("topology.scheduler/spine", "spine")]:
         request = read_annotations([Source("Pod", "a/b", ours({annotation: text}))], levels=LEVELS)
@@ -212,7 +212,7 @@ def test_a_malformed_value_leaves_the_others_as_they_are() -> None:
     assert len(request.problems) == 1
 
 
-def test_all_malformed_values_are_told_at_once() -> None:
+def test_all_malformed_values_are_reported_at_once() -> None:
     request = read_annotations([on("Pod", gpu_count="x", gang_size="x", gang="x")])
     assert len(request.problems) == 3
 
@@ -235,12 +235,12 @@ def test_a_malformed_value_is_not_hidden_by_a_good_one_farther_out() -> None:
     assert len(request.problems) == 1
 
 
-def test_the_kind_that_carries_the_gpu_count_is_told() -> None:
+def test_the_kind_that_carries_the_gpu_count_is_reported() -> None:
     for kind in ("Job", "Deployment", "StatefulSet", "Pod"):
         assert read_annotations([on("Pod"), on(kind, gpu_count="4")]).gpu_count_kind == kind
 
 
-def test_annotations_nobody_reads_are_reported() -> None:
+def test_annotations_that_are_not_read_are_reported() -> None:
     chain = [on("Pod", "ml/a", gpu_cuont="4", gpu_count="4"), Source("Job", "ml/b", {"other.io/gpu-count": "x"})]
     (problem,) = unknown_annotations(chain)
     assert PREFIX + "gpu-cuont" in str(problem)

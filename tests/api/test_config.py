@@ -188,7 +188,7 @@ def test_a_refusal_speaks_of_yaml_and_shows_little_of_what_was_found(text: str, 
     assert "{" not in message.partition("is refused")[2]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     message = refusal(
         WHAT + "spec: {scoringWeights: {topologyAlignment: 2}, topologyConstraints: {maxNodesPerLeaf: 0}}"
     )
@@ -539,7 +539,7 @@ def test_metadata_is_that_of_an_object(head: str) -> None:
     assert "metadata: unknown key lables; did you mean labels?" in refusal(head + "metadata: {lables: {a: b}}")
 
 
-def test_metrics_may_be_for_those_who_may_only() -> None:
+def test_metrics_may_be_for_authorized_clients_only() -> None:
     text = HOW + "metrics: {tls: {enabled: true, certFile: /a, keyFile: /b}, authorization: tokenReview}\n"
     metrics = load(text).scheduler.metrics
     assert (metrics.tls.enabled, metrics.tls.cert_file, metrics.authorization) == (True, "/a", "tokenReview")
@@ -590,7 +590,7 @@ def test_a_config_map_without_an_api_version_in_its_text_names_the_key_and_the_f
         load_configuration({"map.yaml": text})
 
 
-def test_mistakes_in_both_documents_are_told_together() -> None:
+def test_mistakes_in_both_documents_are_reported_together() -> None:
     text = (
         f"apiVersion: {API_VERSION}\nkind: SchedulerConfig\nleaderElection: {{leaseDuratoin: 3s}}\n---\n"
         f"apiVersion: {API_VERSION}\nkind: TopologySchedulerConfig\n"

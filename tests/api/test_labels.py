@@ -107,7 +107,7 @@ def test_a_node_with_none_of_the_labels_has_no_place() -> None:
     assert place({}) == {}
 
 
-def test_an_empty_label_tells_nothing() -> None:
+def test_an_empty_label_has_no_meaning() -> None:
     assert place({"topology.scheduler/spine": "s", "topology.scheduler/leaf": ""}) == {"spine": "s"}
 
 

@@ -184,7 +184,7 @@ def test_by_default_only_what_needs_nothing_but_python_is_measured(
     assert f"{len(RATIOS) - len(of_parts(CHECKED))} more ratios were not checked" in capsys.readouterr().err
 
 
-def test_what_looks_worse_is_measured_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_looks_worse_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(SLOWER, {})
     assert anew(machine, tmp_path, monkeypatch) == 0
     assert machine.measured == [*CHECKED, "rounds"]

@@ -39,7 +39,7 @@ def test_ratios_and_promises_are_those_of_the_parts_that_were_measured(kept: Jso
             assert promise.measured(parts) is None
 
 
-def test_what_was_not_measured_is_told(kept: Json) -> None:
+def test_what_was_not_measured_is_reported(kept: Json) -> None:
     text = page(kept)
     match = re.search(r"\*\*Not measured in this run: (.*)\.\*\*", text)
     assert set(match[1].split(", ") if match else ()) == PARTS.keys() - kept["parts"].keys()
@@ -222,7 +222,7 @@ def test_no_figure_is_rounded_to_the_other_side_of_what_is_promised(
     assert promise.kept(float(shown.removesuffix(" times"))) == promise.kept(measured)
 
 
-def test_gangs_that_stayed_without_room_are_told_beside_the_time_of_the_others(kept: Json) -> None:
+def test_gangs_that_stayed_without_room_are_reported_beside_the_time_of_the_others(kept: Json) -> None:
     figures = kept["parts"]["heal"]["figures"]["spine"]
     figures |= {"gangs_that_wait_for_room": 2, "gangs_hit": 5, "their_pods_on_dead_nodes": 17}
     (row,) = re.findall(r"^\| a spine of 1,000 nodes.*$", page(kept), re.MULTILINE)
@@ -245,7 +245,7 @@ def test_a_row_has_as_many_cells_as_its_header(kept: Json) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_part_that_failed_is_told_as_failed(kept: Json, name: str) -> None:
+def test_a_part_that_failed_is_reported_as_failed(kept: Json, name: str) -> None:
     before = page(kept)
     kept["parts"][name] = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}, "failed": "secret words"}
     kept["ratios"] = ratios_of(kept["parts"])

@@ -88,7 +88,9 @@ def _times(migration: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
 
 @pytest.mark.parametrize("skew", SKEWS)
 @virtually
-async def test_seats_that_nobody_takes_are_kept_for_a_while_and_given_back_whatever_the_clock_says(skew: float) -> None:
+async def test_reserved_nodes_that_no_pod_takes_are_kept_for_a_while_and_given_back_whatever_the_clock_says(
+    skew: float,
+) -> None:
     async with cluster({"s1/l1": 2}) as world:
         first, second = await _pair(world, skew, reservation_timeout=300.0)
         world.replicas("alone", 1, gpus=8)
@@ -132,7 +134,7 @@ async def test_a_leader_that_sleeps_in_mid_migration_wakes_up_late_and_does_no_h
 
 @pytest.mark.parametrize("write", range(6))
 @virtually
-async def test_a_leader_that_sleeps_while_it_binds_a_gang_wakes_up_late_and_binds_nobody(write: int) -> None:
+async def test_a_leader_that_sleeps_while_it_binds_a_gang_wakes_up_late_and_binds_no_pod(write: int) -> None:
     async with cluster() as world:
         first, second = await _pair(world)
         _cut_at(first, write, asleep=True)
@@ -211,7 +213,9 @@ def _node(world: World, pod: str) -> str:
 
 @pytest.mark.parametrize("silent", [False, True], ids=["watch", "silent watch"])
 @virtually
-async def test_who_finds_no_lease_but_bound_pods_decides_when_a_binding_under_way_has_landed(silent: bool) -> None:
+async def test_a_replica_that_finds_no_lease_but_bound_pods_decides_when_a_binding_under_way_has_landed(
+    silent: bool,
+) -> None:
     """Also where its watch of pods says nothing of it: it lists them again."""
     async with cluster({"s1/l1": 2}) as world:
         first = world.start(configured(ELECTED))
@@ -230,7 +234,7 @@ async def test_who_finds_no_lease_but_bound_pods_decides_when_a_binding_under_wa
 
 
 @virtually
-async def test_who_finds_neither_a_lease_nor_traces_of_a_leader_decides_at_once() -> None:
+async def test_a_replica_that_finds_neither_a_lease_nor_traces_of_a_leader_decides_at_once() -> None:
     async with cluster({"s1/l1": 2}) as world:
         world.gang("g", 2)
         world.start(configured(ELECTED))

@@ -93,7 +93,7 @@ def test_it_shows_the_placement_and_ends() -> None:
     assert "Every pod of every workload has a node." in out
 
 
-def test_kernels_that_nobody_compiled_yet_are_interpreted_and_decide_the_same(tmp_path: Path) -> None:
+def test_kernels_that_are_not_compiled_yet_are_interpreted_and_decide_the_same(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "topo_scheduler", "demo"]
     shown = {}
     for folder in (tmp_path, None):

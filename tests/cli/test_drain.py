@@ -86,7 +86,7 @@ def _moving(served: Served) -> set[str]:
     return {pod["name"] for item in listed for pod in item.obj["spec"]["pods"]}
 
 
-def test_a_dry_run_tells_what_would_be_moved_and_writes_nothing(served: Served) -> None:
+def test_a_dry_run_lists_what_would_be_moved_and_writes_nothing(served: Served) -> None:
     _pod(served, "a-0", "node-7", "a")
     _pod(served, "bare", "node-7")
     _pod(served, "other", "node-8", "b", scheduler="default-scheduler")
@@ -132,7 +132,7 @@ def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
         assert node is not None and node.obj["spec"]["unschedulable"]
 
 
-def test_a_dry_run_by_a_user_who_may_not_list_migrations(served: Served) -> None:
+def test_a_dry_run_by_a_user_without_permission_to_list_migrations(served: Served) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")
     served.server.faults.add(Refuse(403), verb="list", resource="migrations")
@@ -153,7 +153,7 @@ def test_a_node_with_its_kind_is_the_node(served: Served) -> None:
     assert migration.obj["spec"]["avoid"] == ["node-7"]
 
 
-def test_who_drains_again_after_a_migration_failed_gets_another(served: Served) -> None:
+def test_a_second_drain_after_a_migration_failed_creates_another(served: Served) -> None:
     _define(served)
     _pod(served, "a-0", "node-7", "a")
     kind = "migrations.topology.scheduler"
@@ -182,7 +182,7 @@ def test_who_drains_again_after_a_migration_failed_gets_another(served: Served) 
     assert len(phases()) == 3, "one that is under way is not made again"
 
 
-def test_what_can_not_be_read_is_told(served: Served) -> None:
+def test_what_can_not_be_read_is_reported(served: Served) -> None:
     def change(obj: dict[str, Any]) -> dict[str, Any]:
         metadata = obj["metadata"]
         labels = {**metadata.get("labels", {}), "topology.scheduler/network-bandwidth": "fast"}

@@ -108,7 +108,7 @@ def test_of_a_gang_on_nodes_without_labels_it_is_not_said_what_spans_it(served: 
     assert "within one leaf, 2.00 hops" in explain(served, "placed")[1]
 
 
-def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
+def test_a_share_of_a_gpu_is_shown_with_its_index(served: Served) -> None:
     served.create_pod("notebook")
     shared = {"gpu_index": "3", "charged_gpu_fraction": "0.25"}
     served.bind("notebook", "node-4", rank="0", address="s.l.node-4", score="0.500", **shared)
@@ -203,7 +203,7 @@ def test_nodes_that_migrations_reserve_are_not_free(served: Served, phase: str) 
     assert ("It would be placed now" in text) is (phase == "Done"), text
 
 
-def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None:
+def test_the_reason_of_a_gang_without_room_is_reported(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "gang.yaml"
     path.write_text(GANG)
     name = served.submit(path, 5)[0]
@@ -227,7 +227,7 @@ def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
 
 
-def test_the_cheapest_remedies_are_told_of_a_job_by_its_name(served: Served, tmp_path: Path) -> None:
+def test_the_cheapest_remedies_are_reported_for_a_job_by_its_name(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "gang.yaml"
     path.write_text(GANG)
     pods = served.submit(path, 5)
@@ -281,7 +281,9 @@ def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_t
     assert any(line.startswith("It fits its quota once pods of its namespace end") for line in text)
 
 
-def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:
+def test_what_is_reserved_for_a_gang_is_reported_after_the_rest_which_is_not_repeated(
+    served: Served, tmp_path: Path
+) -> None:
     path, config = tmp_path / "gang.yaml", tmp_path / "config.yaml"
     path.write_text(GANG.replace('"40"', '"16"').replace(": 5", ": 2"))
     config.write_text(
@@ -298,7 +300,7 @@ def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(s
     assert "fewest-leaves rule  at least 2 nodes, within one leaf\n" in text
 
 
-def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:
+def test_a_remedy_that_was_reported_helps(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "gang.yaml"
     path.write_text(GANG)
     name = served.submit(path, 5)[0]
@@ -371,7 +373,7 @@ def claim_is_bound(served: Served) -> bool:
     return bool((claim.get("status") or {}).get("phase") == "Bound")
 
 
-def test_quotas_count_and_a_limit_on_decisions_keeps_nobody_from_an_answer(served: Served, tmp_path: Path) -> None:
+def test_quotas_count_and_a_limit_on_decisions_keeps_no_pod_from_an_answer(served: Served, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec:\n"

@@ -135,7 +135,7 @@ def test_a_selector_that_rejects_all_devices_is_named(served: Served) -> None:
     ]
 
 
-def test_a_pod_whose_devices_others_have_is_not_told_that_no_pod_could_end(served: Served) -> None:
+def test_the_reason_of_a_pod_whose_devices_others_have_does_not_say_that_no_pod_could_end(served: Served) -> None:
     publish(served, slice_of("node-1", map(gpu, range(2))))
     create_pod(served, "holder", asking(2))
     allocate(served, "holder", "node-1", "gpu-0", "gpu-1")
@@ -187,7 +187,7 @@ def test_a_pending_pod_counts_devices_of_extended_resources_as_the_scheduler_doe
     assert explained(served, "fits")["decision"]["verdict"] == "placed"
 
 
-def test_who_may_not_list_devices_is_told_that_those_of_extended_resources_do_not_count(
+def test_a_user_without_permission_to_list_devices_is_warned_that_extended_resources_do_not_count(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_gpus(served)

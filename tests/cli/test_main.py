@@ -124,7 +124,7 @@ def test_check_config_of_a_bad_one(tmp_path: Path, text: str, expected: str) -> 
     assert answer.output.startswith(f"Error: {path}: ") and expected in answer.output
 
 
-def test_check_config_tells_what_would_be_ignored(tmp_path: Path) -> None:
+def test_check_config_reports_what_would_be_ignored(tmp_path: Path) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text(
         "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n"

@@ -99,7 +99,7 @@ def test_leader_elect_is_spelled_as_in_kube(
         (["--leader-elect=perhaps"], "'perhaps' is not a valid boolean"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(arguments: list[str], expected: str) -> None:
+def test_what_cannot_be_used_is_reported_in_one_line(arguments: list[str], expected: str) -> None:
     process = start("run", *arguments, "--log-level", "error")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2

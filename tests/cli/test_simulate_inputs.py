@@ -35,7 +35,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_cluster_that_is_not_there_is_told_before_its_missing_workload(tmp_path: Path) -> None:
+def test_a_missing_cluster_is_reported_before_its_missing_workload(tmp_path: Path) -> None:
     answer = run("simulate", "--cluster", str(tmp_path / "nodes.csv"))
     assert answer.exit_code == 2
     assert "nodes.csv: there is no such file or directory; name live, leaf-spine:" in answer.output
@@ -71,7 +71,7 @@ def test_what_waits_in_a_live_cluster_is_the_workload_where_none_is_named(served
         assert (result["arrived"], result["started"]) == (1 + bool(named), 1 + bool(named))
 
 
-def test_who_tells_not_what_waits_needs_a_workload() -> None:
+def test_a_cluster_without_pending_pods_needs_a_workload() -> None:
     answer = run("simulate", "--cluster", "leaf-spine:nodes=2")
     assert answer.exit_code == 2
     assert "--workload: leaf-spine:nodes=2 contains no pending pods; name a workload" in answer.output
@@ -80,7 +80,7 @@ def test_who_tells_not_what_waits_needs_a_workload() -> None:
     assert "--workload: live is what waits in a live cluster; it goes with --cluster live" in answer.output
 
 
-def test_what_never_ran_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_what_never_ran_is_reported_with_its_reason(tmp_path: Path) -> None:
     out = tmp_path / "out"
     answer = run(
         *("simulate", "--cluster", "leaf-spine:spines=2,leaves=2,nodes=4,gpus=8", "--policy", "topo,random"),

@@ -35,7 +35,7 @@ def test_the_tree(served: Served) -> None:
     assert "worker" not in answer.output
 
 
-def test_gpus_that_a_node_does_not_offer_any_more_are_told_apart_from_those_in_use(served: Served) -> None:
+def test_gpus_that_a_node_does_not_offer_any_more_are_shown_separately_from_those_in_use(served: Served) -> None:
     served.create_pod("worker", gpus=3)
     served.bind("worker", "node-1")
 
@@ -49,7 +49,7 @@ def test_gpus_that_a_node_does_not_offer_any_more_are_told_apart_from_those_in_u
     assert lines[0].startswith("cluster  32 of 57 GPUs free, 2% used")
 
 
-def test_wide_tells_who_sits_where(served: Served) -> None:
+def test_wide_output_names_the_pods_of_each_node(served: Served) -> None:
     served.create_pod("worker", gpus=3)
     served.bind("worker", "node-1")
     answer = run("topology", "--kubeconfig", served.kubeconfig, "-o", "wide")

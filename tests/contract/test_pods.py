@@ -129,7 +129,7 @@ async def test_a_nomination_ends_with_the_binding(api: Client) -> None:
     assert nominated == ("node-2" if api.target.oldest else None)
 
 
-async def test_of_many_who_bind_one_wins(api: Client) -> None:
+async def test_of_many_binds_of_a_pod_one_wins(api: Client) -> None:
     (await api.create("pods", pod("a"))).ok()
     replies = await asyncio.gather(*(api.bind("a", f"node-{number}") for number in range(8)))
     assert sorted(reply.code for reply in replies) == [201] + [409] * 7
@@ -399,7 +399,7 @@ async def test_the_template_of_a_job_is_settled(api: Client) -> None:
     assert (await api.patch("jobs", "a", {"spec": {"parallelism": 5}})).ok().body["spec"]["parallelism"] == 5
 
 
-async def test_jobs_keep_their_pods_unless_told_otherwise(api: Client) -> None:
+async def test_jobs_keep_their_pods_by_default(api: Client) -> None:
     (await api.create("jobs", job("a"))).ok()
     (await api.delete("jobs", "a")).ok()
     assert (await api.get("jobs", "a")).ok().metadata["finalizers"] == ["orphan"]

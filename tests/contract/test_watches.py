@@ -14,7 +14,7 @@ async def _version(api: Client, resource: str = "pods") -> str:
     return (await api.list(resource)).ok().version
 
 
-async def test_a_life_as_it_is_told(api: Client) -> None:
+async def test_the_events_of_an_object_from_creation_to_deletion(api: Client) -> None:
     async with api.watch("pods", resourceVersion=await _version(api)) as watch:
         (await api.create("pods", pod("a"))).ok()
         (await api.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}})).ok()
@@ -50,7 +50,7 @@ async def test_without_a_version_what_is_there_comes_first(api: Client, query: d
         await watch.expect(("ADDED", "c"))
 
 
-async def test_a_write_that_changes_nothing_is_not_told(api: Client) -> None:
+async def test_a_write_that_changes_nothing_sends_no_watch_event(api: Client) -> None:
     created = (await api.create("pods", labelled(pod("a"), x="y"))).ok()
     async with api.watch("pods", resourceVersion=created.version) as watch:
         same = (await api.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}})).ok()
@@ -61,7 +61,7 @@ async def test_a_write_that_changes_nothing_is_not_told(api: Client) -> None:
         await watch.expect(("ADDED", "b"))
 
 
-async def test_labels_decide_who_is_there(api: Client) -> None:
+async def test_labels_decide_which_objects_are_selected(api: Client) -> None:
     async with api.watch("pods", resourceVersion=await _version(api), labelSelector="app=web") as watch:
         (await api.create("pods", labelled(pod("a"), app="db"))).ok()
         (await api.patch("pods", "a", {"metadata": {"labels": {"app": "web"}}})).ok()
@@ -103,7 +103,7 @@ async def test_one_name(api: Client) -> None:
         await watch.expect(("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b"))
 
 
-async def test_other_namespaces_are_not_told(api: Client) -> None:
+async def test_a_watch_of_a_namespace_gets_no_events_of_others(api: Client) -> None:
     start = await _version(api, "configmaps")
     other = api.path("configmaps", namespace="default")
     name = f"other-{api.namespace}"
@@ -182,7 +182,7 @@ async def test_a_version_that_makes_no_sense(api: Client) -> None:
     assert 'Invalid value: "nonsense"' in reply.message
 
 
-async def test_many_watchers_are_told_the_same(api: Client) -> None:
+async def test_many_watchers_get_the_same_events(api: Client) -> None:
     start = await _version(api)
 
     async def watcher() -> list[str]:

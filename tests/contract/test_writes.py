@@ -16,7 +16,7 @@ def lease(name: str, **spec: Any) -> Json:
 # Create
 
 
-async def test_the_server_says_who_an_object_is(api: Client) -> None:
+async def test_the_server_sets_the_identity_of_an_object(api: Client) -> None:
     body = pod("a")
     body["metadata"] |= {"uid": "mine", "creationTimestamp": "2000-01-01T00:00:00Z", "generation": 7}
     created = (await api.create("pods", body)).ok()

@@ -54,9 +54,7 @@ def _ring(shape: Shape, chosen: tuple[int, ...]) -> int:
 
 
 @given(_shapes(), st.data())
-def test_choices_that_are_alike_are_told_apart_by_what_is_free_once_a_pod_ends(
-    shape: Shape, data: st.DataObject
-) -> None:
+def test_choices_that_are_alike_differ_by_what_is_free_once_a_pod_ends(shape: Shape, data: st.DataObject) -> None:
     count = len(shape.pairs)
     tables = GpuTables(shape, usual_sizes(count))
     owner = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
@@ -90,7 +88,7 @@ def test_choices_that_are_alike_are_told_apart_by_what_is_free_once_a_pod_ends(
 
 
 @pytest.mark.parametrize("name", ["topo_16p1h", "topo_4p4h"])
-def test_running_pods_tell_what_to_keep_on_meshes_of_16_gpus(name: str) -> None:
+def test_running_pods_decide_what_to_keep_on_meshes_of_16_gpus(name: str) -> None:
     tables = GpuTables(shape_of(from_file(f"rccl/{name}.xml")), usual_sizes(16))
     kept = [
         sum(bandwidth_kept(tables, tables.choose, seed, pods=1500, load=0.9, beside=beside).share for seed in range(3))

@@ -70,7 +70,7 @@ def test_each_chooser_takes_the_slot_of_its_rule(make, slot: MigSlot | None) -> 
         ({"7g.80gb": 2, "1g.10gb": 1}, 2, False),
     ],
 )
-def test_what_fits_anew(instances: dict[str, int], gpus: int, fits: bool) -> None:
+def test_what_fits_after_repacking(instances: dict[str, int], gpus: int, fits: bool) -> None:
     assert Repacking(GEOMETRY, gpus).fits(Counter(instances)) is fits
 
 

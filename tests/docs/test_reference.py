@@ -55,7 +55,7 @@ def test_every_reason_is_documented_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("reasons", [Reason, MigrationReason])
-def test_every_reason_is_written_by_somebody(reasons: type[StrEnum]) -> None:
+def test_every_reason_is_used_in_the_package(reasons: type[StrEnum]) -> None:
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / "topo_scheduler").rglob("*.py"))
     written = {name for source in sources for name in re.findall(rf"\b{reasons.__name__}\.(\w+)", source)}
     made = {MigrationReason(f"Migration{phase}") for phase in Phase if phase.over}

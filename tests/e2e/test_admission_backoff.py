@@ -83,7 +83,7 @@ def refusals(replica: Replica) -> int:
     return sum(count for (_, code), count in replica.client.traffic.requests.items() if code == 422)
 
 
-async def test_a_class_that_is_always_refused_holds_up_nobody_and_costs_little(
+async def test_a_class_that_is_always_refused_delays_no_other_pod_and_costs_little(
     cluster: Cluster, daemon: Replica
 ) -> None:
     await cluster.add_fabric({"s1": [4, 4]})

@@ -95,7 +95,7 @@ async def test_every_request_is_slow(
 
 
 @pytest.mark.parametrize("code", [400, 403, 422])
-async def test_a_bind_that_is_refused_for_good_is_told_and_tried_again(
+async def test_a_bind_that_is_refused_for_good_is_reported_and_tried_again(
     cluster: Cluster, trouble: Trouble, daemon: Replica, code: int
 ) -> None:
     """Admission may say no to one pod today and yes to it later; its gang holds nothing meanwhile."""

@@ -49,7 +49,7 @@ async def test_a_remainder_is_refused_until_the_job_is_mended(cluster: Cluster, 
     await cluster.wait_bound("odd", 4)
 
 
-async def test_unknown_and_ambiguous_domains_are_told_and_ignored(cluster: Cluster, daemon: Replica) -> None:
+async def test_unknown_and_ambiguous_domains_are_reported_and_ignored(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [2], "s2": [2]})
     await cluster.apply(objects.pod("lost", 1, {"preferred-domain": "leaf-9"}))
     await cluster.apply(objects.pod("torn", 1, {"preferred-domain": "l1"}))
@@ -108,7 +108,7 @@ async def test_annotations_of_the_scheduler_itself_are_not_for_users(cluster: Cl
     await cluster.wait_note(pod, "is written by the scheduler itself; remove it")
 
 
-async def test_an_owner_of_a_kind_nobody_serves_does_not_hold_up_its_pod(cluster: Cluster, daemon: Replica) -> None:
+async def test_an_owner_of_a_kind_that_is_not_served_does_not_delay_its_pod(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [1]})
     orphan = objects.pod("orphan", 1)
     orphan["metadata"]["ownerReferences"] = [
@@ -118,7 +118,7 @@ async def test_an_owner_of_a_kind_nobody_serves_does_not_hold_up_its_pod(cluster
     await cluster.wait_bound("orphan", 1)
 
 
-async def test_an_owner_that_may_not_be_read_is_told(cluster: Cluster, daemon: Replica) -> None:
+async def test_an_owner_that_may_not_be_read_is_reported(cluster: Cluster, daemon: Replica) -> None:
     """The role names the built-in kinds; the message says what is missing."""
     daemon.may_be_refused = True
     await cluster.add_fabric({"s1": [1]})
@@ -153,7 +153,7 @@ async def test_a_job_deleted_while_its_gang_waits(cluster: Cluster, daemon: Repl
     await cluster.wait_bound("next", 2)
 
 
-async def test_a_malformed_label_of_a_node_is_told_and_the_node_used(
+async def test_a_malformed_label_of_a_node_is_logged_and_the_node_used(
     cluster: Cluster, daemon: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
     await cluster.add_nodes([objects.node("odd", spine="s1", leaf="l1", bandwidth="fast")])
@@ -162,7 +162,7 @@ async def test_a_malformed_label_of_a_node_is_told_and_the_node_used(
     assert any("node odd: " in message and "'fast'" in message for message in caplog.messages)
 
 
-async def test_nodes_that_do_not_tell_their_place_are_used_counted_and_warned_of(
+async def test_nodes_whose_labels_give_no_position_are_used_counted_and_warned_of(
     cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
 ) -> None:
     await cluster.add_nodes(
@@ -284,7 +284,7 @@ async def test_room_taken_between_decision_and_bind(cluster: Cluster, start_repl
 
 
 @pytest.mark.only("embedded")
-async def test_an_overbooked_node_is_told(cluster: Cluster, daemon: Replica) -> None:
+async def test_an_oversubscribed_node_is_reported(cluster: Cluster, daemon: Replica) -> None:
     """Two schedulers bind to one node at the same moment: neither can prevent it, but the log reports it."""
     await cluster.add_fabric({"s1": [1]})
     cluster.overbooked_by_others.add("s1-l1-1")
@@ -301,7 +301,7 @@ async def test_an_overbooked_node_is_told(cluster: Cluster, daemon: Replica) -> 
     )
 
 
-async def test_a_pending_pod_that_somebody_else_binds_counts_where_it_is(cluster: Cluster, daemon: Replica) -> None:
+async def test_a_pending_pod_that_another_client_binds_counts_where_it_is(cluster: Cluster, daemon: Replica) -> None:
     """An administrator may bind by hand what waits: it is theirs no more to place, and takes room."""
     await cluster.add_fabric({"s1": [1]})
     await cluster.apply(objects.pod("waits", 4, {"gpu-model": "H300"}))

@@ -54,7 +54,7 @@ async def test_a_second_gang_goes_where_uplinks_are_free(
     assert not taken & leaves_of(await cluster.wait_bound("second", 2))
 
 
-async def test_labels_of_nodes_tell_uplinks_and_bad_ones_hold_up_nobody(cluster: Cluster, daemon: Replica) -> None:
+async def test_labels_of_nodes_give_uplinks_and_bad_ones_delay_no_pod(cluster: Cluster, daemon: Replica) -> None:
     names = await cluster.add_fabric({"s1": [2, 2]})
     label = "topology.scheduler/leaf-uplink-bandwidth"
     for name in names:

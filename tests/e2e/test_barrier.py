@@ -34,7 +34,9 @@ def comparing(name: str, operator: str, value: str) -> Json:
     return pod
 
 
-async def test_numbers_of_any_length_and_gangs_of_many_kinds_stop_nobody(cluster: Cluster, daemon: Replica) -> None:
+async def test_numbers_of_any_length_and_gangs_of_many_kinds_stop_no_other_pod(
+    cluster: Cluster, daemon: Replica
+) -> None:
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(comparing("gt", "Gt", DIGITS), comparing("lt", "Lt", f"-{DIGITS}"))
     await cluster.apply(*many_kinds("many", 140))

@@ -109,7 +109,7 @@ async def test_a_bad_one_is_refused_and_the_old_one_stays(
     assert await replica.metric("topology_scheduler_configuration_refused") == 0
 
 
-async def test_a_kind_that_is_gone_from_the_file_is_told(
+async def test_a_kind_that_is_gone_from_the_file_is_logged(
     cluster: Cluster, start_replica: StartReplica, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "config.yaml"

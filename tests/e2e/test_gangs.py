@@ -88,7 +88,7 @@ async def test_an_incomplete_gang_says_how_many_pods_it_waits_for(cluster: Clust
     assert len(set(nodes_of(await cluster.wait_bound("crew", 8)))) == 8
 
 
-async def test_a_gang_larger_than_the_cluster_waits_and_harms_nobody(cluster: Cluster, daemon: Replica) -> None:
+async def test_a_gang_larger_than_the_cluster_waits_and_delays_no_other_pod(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [2, 2]})
     await cluster.apply(objects.gang("huge", 6))
     huge = await cluster.wait_pods("huge", 6)

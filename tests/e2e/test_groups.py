@@ -204,7 +204,7 @@ async def test_groups_that_make_no_sense_have_a_reason_and_the_queue_moves_on(
         assert not any(nodes_of(await cluster.pods_of(name)))
 
 
-async def test_what_contradicts_is_told_once(cluster: Cluster, daemon: Replica) -> None:
+async def test_what_contradicts_is_reported_once(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [4]})
     await cluster.api.create("podgroups", native_pod_group("crew", 4))
     said = {"gang-name": "crew", "gang-size": "2"}

@@ -61,7 +61,7 @@ async def test_the_leader_of_a_leader_worker_set_is_with_its_first_subgroup(clus
     assert leaves[3] == leaves[4] != leaves[0]
 
 
-async def test_why_different_pods_in_segments_wait_is_told_in_segments(cluster: Cluster, daemon: Replica) -> None:
+async def test_the_reason_of_different_pods_in_segments_counts_segments(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [2, 2]})
     await cluster.occupy("s1-l2-1")
     said = {"gang-name": "crew", "gang-size": "6", "segment-size": "3"}

@@ -22,7 +22,7 @@ METRICS = (
 )
 
 
-async def test_metrics_tell_what_happened_and_name_no_pods(cluster: Cluster, daemon: Replica) -> None:
+async def test_metrics_report_what_happened_and_name_no_pods(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("distinctive", 4), objects.pod("peculiar", 8, {"gpu-model": "H300"}))
     await cluster.wait_bound("distinctive", 4)
@@ -77,7 +77,7 @@ async def test_it_is_not_ready_before_its_caches_are_filled(cluster: Cluster, st
 MOST_LINES_AT_START = 8
 
 
-async def test_a_start_is_told_in_few_lines(
+async def test_a_start_is_logged_in_few_lines(
     cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "topo_scheduler")

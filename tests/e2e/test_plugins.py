@@ -113,7 +113,7 @@ async def test_one_that_loops_is_named_on_its_pod_and_the_queue_moves_on(
     assert not (await cluster.fresh(pod))["spec"].get("nodeName")
 
 
-async def test_one_that_loops_at_bind_holds_nobody_up(
+async def test_one_that_loops_at_bind_delays_no_other_pod(
     cluster: Cluster, start_replica: StartReplica, installed: Path
 ) -> None:
     await cluster.add_fabric({"s1": [4]})
@@ -134,7 +134,7 @@ async def _until_ended(cluster: Cluster, replica: Replica) -> None:
     await cluster.wait_until(ended, 10, "the looping thread has ended")
 
 
-async def test_a_refused_bind_is_told_and_holds_nothing(
+async def test_a_refused_bind_gets_an_event_and_holds_nothing(
     cluster: Cluster, start_replica: StartReplica, installed: Path
 ) -> None:
     await cluster.add_fabric({"s1": [1]})

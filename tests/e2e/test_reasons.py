@@ -39,7 +39,9 @@ async def why(cluster: Cluster, name: str) -> PendingReport:
     return explained.pending
 
 
-async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Cluster, daemon: Replica) -> None:
+async def test_the_events_of_a_pending_gang_give_a_reason_and_a_remedy_that_helps(
+    cluster: Cluster, daemon: Replica
+) -> None:
     await cluster.add_fabric({"s1": [2, 2], "s2": [2]})
     for node in ("s1-l1-1", "s1-l2-1", "s2-l1-1", "s2-l1-2"):
         await cluster.occupy(node)

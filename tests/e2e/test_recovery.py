@@ -51,7 +51,7 @@ async def test_a_lost_member_goes_to_the_seat_held_for_it(
         assert not any("kopf" in key for key in resource["metadata"].get("annotations") or {})
 
 
-async def test_a_dry_run_plans_and_evicts_nobody(
+async def test_a_dry_run_plans_and_evicts_no_pod(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     await start_replica(recovery_configuration(force_delete=True, dry_run=True))
@@ -87,7 +87,7 @@ async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
     assert nodes_of(pods)[0] not in nodes_of(now) and len(leaves_of(now)) == 1
 
 
-async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made_again(
+async def test_a_migration_that_a_user_deletes_while_its_node_is_failed_is_made_again(
     cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interference, "FIRST_PAUSE_SECONDS", 0.5)
@@ -196,7 +196,7 @@ async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(
     assert len(now) == 3 and seat in nodes_of(now)
 
 
-async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_is_off(
+async def test_on_a_dead_kubelet_it_waits_until_the_machine_is_reported_off(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     """Evictions there take longer than any client waits."""
@@ -233,7 +233,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
     assert done["status"]["toNodes"] == free
 
 
-async def test_a_job_that_waits_for_the_end_of_its_pods_goes_on_where_a_dead_kubelet_will_never_tell_it(
+async def test_a_job_that_waits_for_the_end_of_its_pods_goes_on_where_a_dead_kubelet_will_never_report_it(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     """With ``podFailurePolicy`` a Job replaces a pod when it has failed, not when it is deleted."""

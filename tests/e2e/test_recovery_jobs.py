@@ -108,7 +108,7 @@ async def test_livez_fails_when_the_thread_of_kopf_is_dead(
     await cluster.wait_bound("team", 2)  # until the kubelet starts it again, it schedules on
 
 
-async def test_the_audit_log_tells_which_pod_runs_in_place_of_which(
+async def test_the_audit_log_records_which_pod_runs_in_place_of_which(
     cluster: Cluster, migrations: None, start_replica: StartReplica, tmp_path: Path
 ) -> None:
     base, audit = recovery_configuration(), tmp_path / "audit.jsonl"
@@ -130,7 +130,7 @@ async def test_the_audit_log_tells_which_pod_runs_in_place_of_which(
     assert line["reason"] == f"Migration default/move: in place of the pod {uid} on node {node}"
 
 
-async def test_a_lost_member_goes_to_the_spare_and_who_borrowed_it_leaves(
+async def test_a_lost_member_goes_to_the_spare_and_the_pod_that_borrowed_it_leaves(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     base = recovery_configuration(force_delete=True)

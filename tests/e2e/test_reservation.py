@@ -43,7 +43,7 @@ async def test_a_gang_is_held_the_leaf_that_is_free_first(
     assert leaves_of(await cluster.wait_bound("large", 2)) == {"s1-l1"}
 
 
-async def test_moves_that_would_make_room_are_told(
+async def test_moves_that_would_make_room_are_reported(
     cluster: Cluster, start_replica: StartReplica, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"

@@ -51,7 +51,7 @@ async def test_two_shares_are_on_one_gpu_and_whole_gpus_are_others(
     assert annotation(await bound(cluster, "late"), "gpu-index") == "0"
 
 
-async def test_a_new_process_knows_who_holds_which_gpu(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_a_new_process_knows_which_pod_holds_which_gpu(cluster: Cluster, start_replica: StartReplica) -> None:
     first = await start_replica(SHARES)
     await cluster.add_nodes([objects.node("shared", spine="s1", leaf="l1", gpus=4, labels=SHARING)])
     await cluster.apply(share("a", "0.6"), share("b", "0.6"), objects.pod("c", 1))

@@ -78,7 +78,9 @@ async def test_a_volume_is_made_for_the_node_that_was_chosen_and_again_when_that
     assert (await wait_claim_bound(cluster, "data"))["spec"]["volumeName"].startswith("made-data")
 
 
-async def test_a_pod_that_waits_for_its_volume_holds_up_nobody(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_a_pod_that_waits_for_its_volume_delays_no_other_pod(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
     await start_replica(configured(max_binds_in_flight=1))
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(DISK, claim("data", "disk"), objects.pod("waits", 1, volumes=using("data")))

@@ -273,7 +273,7 @@ async def test_many_evictions_ask_once_for_each_pod() -> None:
 
 
 @virtual_time
-async def test_nothing_is_evicted_while_nobody_answers_for_the_namespace() -> None:
+async def test_nothing_is_evicted_while_no_answer_comes_for_the_namespace() -> None:
     async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
         w.server.faults.add(Delay(600.0), where=lambda info: info.path.endswith("/namespaces/default"))
         assert e.decide() == 2

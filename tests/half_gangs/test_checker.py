@@ -29,7 +29,7 @@ def test_a_member_bound_in_the_place_of_an_evicted_one_is_a_new_one() -> None:
     assert (spells.idle.seconds, spells.unbroken.seconds) == (2.0, 6.0)
 
 
-def test_a_gang_that_is_rolled_back_or_complete_begins_anew() -> None:
+def test_the_time_of_a_gang_restarts_once_it_was_rolled_back_or_complete() -> None:
     spells = Spells()
     for now, standing in ((0.0, half("a")), (3.0, half()), (4.0, half("a")), (5.0, half("a", size=1))):
         spells.look(now, [standing])

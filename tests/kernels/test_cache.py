@@ -95,7 +95,7 @@ def test_a_folder_that_can_not_be_written_to_is_not_used(shared: Path, monkeypat
     assert prepare().folder is None
 
 
-def test_a_folder_of_somebody_else_is_not_used(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_not_used(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = os.getuid() + 1
     (shared / f"topo-scheduler-{foreign}" / fingerprint()).mkdir(parents=True)
     monkeypatch.setattr(os, "getuid", lambda: foreign)

@@ -90,7 +90,7 @@ def test_every_kernel_says_what_it_does_and_fits_on_a_screen() -> None:
             assert inspect.getdoc(function), function.__name__
 
 
-def test_the_command_tells_where_kernels_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_where_kernels_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"]) == 0
     assert "kernels ready in" in capsys.readouterr().out
     for wrong in ([], ["--all"], ["a", "b"]):

@@ -28,7 +28,7 @@ def sums(table: Sequence[Row]) -> tuple[list[int], list[int]]:
 
 
 @given(st.lists(rows, min_size=1, max_size=8), st.data())
-def test_sums_brought_up_to_date_are_those_counted_anew(before: list[Row], data: st.DataObject) -> None:
+def test_sums_brought_up_to_date_are_those_counted_from_scratch(before: list[Row], data: st.DataObject) -> None:
     changed = data.draw(st.lists(st.integers(0, len(before) - 1), unique=True))
     after = list(before)
     for at in changed:

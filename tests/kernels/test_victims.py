@@ -124,7 +124,7 @@ def test_no_set_costs_less(
 
 @given(pods, lacks, slacks, rules, st.tuples(st.integers(0, 2), st.integers(0, 2)))
 @settings(max_examples=300, deadline=None)
-def test_of_many_nobody_goes_who_could_stay(
+def test_of_many_candidates_no_pod_goes_that_could_stay(
     candidates: list[Pod], lack: tuple[int, int], slack: tuple[int, int], rule: tuple[int, int], left: tuple[int, int]
 ) -> None:
     chosen, cost = solve(candidates, lack, slack, rule, left, exact=-1)

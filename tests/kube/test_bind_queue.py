@@ -316,7 +316,7 @@ async def test_the_rest_of_a_begun_gang_goes_before_others_of_its_namespace() ->
     assert await order(queue, 4) == ["p1", "old-0", "old-1", "old-2"]
 
 
-async def test_what_is_recalled_is_never_taken_and_what_is_stuck_is_told_once() -> None:
+async def test_what_is_recalled_is_never_taken_and_what_is_stuck_is_reported_once() -> None:
     queue = BindQueue(WORKERS)
     for number in range(3):
         queue.put(member("g", number), first=True)

@@ -64,7 +64,7 @@ async def test_a_dry_run_asks_admission_and_changes_nothing() -> None:
 
 
 @virtual_time
-async def test_a_pod_somebody_else_placed_is_taken() -> None:
+async def test_a_pod_that_another_client_placed_is_taken() -> None:
     async with world() as w:
         w.create_pod("pod")
         assert (await bind(w, node="node-2", annotations={})).outcome is BindStatus.BOUND
@@ -73,7 +73,7 @@ async def test_a_pod_somebody_else_placed_is_taken() -> None:
 
 
 @virtual_time
-async def test_a_pod_on_our_node_with_devices_of_somebody_else_is_taken() -> None:
+async def test_a_pod_on_our_node_with_other_devices_than_decided_is_taken() -> None:
     async with world() as w:
         w.create_pod("pod")
         assert (await bind(w, annotations={"topology.scheduler/rank": "7"})).outcome is BindStatus.BOUND
@@ -340,7 +340,7 @@ async def test_a_refusal_after_a_lost_answer_is_not_certain() -> None:
 
 
 @virtual_time
-async def test_who_may_not_bind_sends_nothing() -> None:
+async def test_a_replica_without_the_lease_sends_no_bind() -> None:
     async with world() as w:
         w.create_pod("pod")
         result = await binder(w, w.client.fenced(Fence(lambda: 0.0))).bind(request(w))

@@ -186,7 +186,7 @@ async def test_a_release_leaves_neither_devices_nor_protection() -> None:
 
 
 @virtual_time
-async def test_who_leads_no_more_writes_nothing() -> None:
+async def test_nothing_is_written_after_the_lease_has_ended() -> None:
     async with world() as w:
         write = made_claim(w)
         done = await ClaimWriter(w.client.fenced(Fence(lambda: 0.0))).write([write])

@@ -110,7 +110,7 @@ async def test_what_the_pod_said_before_we_started_is_not_written_again() -> Non
 
 
 @virtual_time
-async def test_what_somebody_else_changed_is_written_again() -> None:
+async def test_a_condition_that_another_client_changed_is_written_again() -> None:
     async with world() as w:
         pod = w.create_pod("pod")
         writes, other = writer(w), writer(w)

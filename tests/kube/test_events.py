@@ -179,7 +179,7 @@ async def test_what_waits_behind_binds_for_longer_than_a_moment_is_posted_all_th
 
 
 @virtual_time
-async def test_a_repetition_that_is_to_be_told_is_replaced_by_nothing() -> None:
+async def test_a_repetition_that_is_to_be_published_is_replaced_by_nothing() -> None:
     async with world() as w:
         r = recorder(w)
         async with running(r.run()):
@@ -204,7 +204,7 @@ async def test_messages_that_change_all_the_time_are_posted_all_the_same() -> No
 
 
 @virtual_time
-async def test_the_same_is_said_once_and_something_new_anew() -> None:
+async def test_the_same_event_is_published_once_and_a_new_one_again() -> None:
     async with world() as w:
         r = recorder(w)
         async with running(r.run()):
@@ -220,7 +220,7 @@ async def test_the_same_is_said_once_and_something_new_anew() -> None:
 
 
 @virtual_time
-async def test_a_repetition_is_told_as_a_series_every_five_minutes() -> None:
+async def test_a_repetition_is_published_as_a_series_every_five_minutes() -> None:
     async with world() as w:
         r = recorder(w)
         async with running(r.run()):

@@ -159,7 +159,7 @@ async def test_a_namespace_whose_requests_hang_holds_few_slots_for_some_minutes_
 
 @pytest.mark.parametrize("seconds", [0.9, 2.0, 8.0])
 @virtual_time
-async def test_no_namespace_is_marked_while_the_whole_api_server_is_slow_or_nobody_else_wants_a_slot(
+async def test_no_namespace_is_marked_while_the_whole_api_server_is_slow_or_no_other_wants_a_slot(
     seconds: float,
 ) -> None:
     slots = FairSlots(16, 8)

@@ -68,7 +68,7 @@ def test_those_that_pods_need_are_kept_beyond_it_and_are_not_looked_at_each_time
     assert asked < 200 * 20, "each of 200 would ask for all before it"
 
 
-def test_an_owner_that_is_answered_anew_or_dropped_counts_with_what_it_has_now() -> None:
+def test_an_owner_that_is_answered_again_or_dropped_counts_with_what_it_has_now() -> None:
     owners = filled(LARGE, 10)
     for number in range(10):
         owner = owners.get(key_of("a", reference(number)))

@@ -268,7 +268,7 @@ async def test_of_marks_that_are_refused_so_many_wait_and_no_more() -> None:
 
 
 @virtual_time
-async def test_the_end_of_a_term_tries_refused_marks_once_more_and_waits_for_none_for_long() -> None:
+async def test_the_end_of_a_term_retries_refused_marks_once_and_waits_for_none_for_long() -> None:
     marks = Marks(lambda pod: pod.namespace == "a", takes=30.0)
     marks.put("a", 2)
     marks.put("b", 2)
@@ -282,7 +282,7 @@ async def test_the_end_of_a_term_tries_refused_marks_once_more_and_waits_for_non
 
 @pytest.mark.parametrize("fault", [Refuse(403), Refuse(500), Delay(60.0), Refuse(404), Refuse(409)], ids=str)
 @virtual_time
-async def test_whether_the_condition_was_written_is_told(fault: Fault) -> None:
+async def test_whether_the_condition_was_written_is_returned(fault: Fault) -> None:
     async with world() as w:
         pod = w.create_pod("pod")
         writes = PodStatusWriter(w.client)

@@ -116,7 +116,7 @@ async def test_an_api_that_comes_later_is_noticed_and_one_that_goes_is_forgotten
 
 
 @virtual_time
-async def test_it_is_asked_at_once_when_somebody_wonders_but_not_all_the_time() -> None:
+async def test_discovery_is_asked_at_once_on_request_but_not_all_the_time() -> None:
     async with world() as w:
         follows, facts = directory(w)
         async with running(follows.run()):
@@ -218,7 +218,7 @@ async def test_the_newest_version_that_is_understood_is_read(served: dict[str, l
 
 
 @virtual_time
-async def test_a_version_that_is_replaced_is_followed_anew() -> None:
+async def test_a_version_that_is_replaced_is_followed_by_a_new_watch() -> None:
     current = ["v1alpha2"]
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

@@ -37,7 +37,7 @@ async def test_the_first_leads_and_the_next_takes_over_when_it_is_released() -> 
 
 
 @virtual_time
-async def test_who_waits_looks_at_the_lease_once_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_reads_the_lease_once_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.uniform", lambda _, high: high)
     async with candidates() as t:
         a = await t.add("a", run=False)
@@ -50,7 +50,7 @@ async def test_who_waits_looks_at_the_lease_once_a_second_at_least(monkeypatch: 
 
 
 @virtual_time
-async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> None:
+async def test_a_leader_that_cannot_renew_stops_before_another_can_follow() -> None:
     async with candidates() as t:
         a, b = await t.add("a"), None
         await eventually(lambda: a.active)
@@ -66,7 +66,7 @@ async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> N
 
 
 @virtual_time
-async def test_who_lost_the_lease_contends_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_leader_that_lost_the_lease_contends_again(caplog: pytest.LogCaptureFixture) -> None:
     async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
@@ -344,7 +344,7 @@ async def test_a_leader_that_was_suspended_knows_when_it_wakes() -> None:
 
 @pytest.mark.parametrize("thief", ["thief", ""])
 @virtual_time
-async def test_a_lease_that_somebody_else_has_written_is_lost_at_once(thief: str) -> None:
+async def test_a_lease_that_another_client_has_written_is_lost_at_once(thief: str) -> None:
     async with candidates() as t:
         a = await t.add("a", drain=1.0)
         await eventually(lambda: a.active)
@@ -362,7 +362,7 @@ async def test_a_lease_that_somebody_else_has_written_is_lost_at_once(thief: str
     ids=["emptied", "removed", "one second", "negative"],
 )
 @virtual_time
-async def test_what_somebody_writes_on_the_lease_by_hand_never_makes_two_leaders(written: dict[str, Any]) -> None:
+async def test_what_a_user_writes_on_the_lease_by_hand_never_makes_two_leaders(written: dict[str, Any]) -> None:
     def edit(obj: dict[str, Any]) -> dict[str, Any]:
         return {**obj, "spec": {**obj["spec"], **written}}
 
@@ -396,7 +396,7 @@ async def test_what_others_write_on_the_lease_is_kept() -> None:
 
 
 @virtual_time
-async def test_a_deleted_lease_is_written_again_by_its_leader_and_taken_by_nobody() -> None:
+async def test_a_deleted_lease_is_written_again_by_its_leader_and_taken_by_no_other_replica() -> None:
     async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
@@ -479,7 +479,7 @@ async def test_a_standby_says_once_for_whose_lease_it_waits(caplog: pytest.LogCa
 
 
 @virtual_time
-async def test_nobody_to_talk_to_is_said_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_api_server_that_is_away_is_logged_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     async with candidates() as t:
         a = await t.add("a", run=False)
         await a.server.go_away()
@@ -592,7 +592,7 @@ async def test_of_many_candidates_one_leads() -> None:
 
 
 @virtual_time
-async def test_who_takes_its_own_lease_again_waits_for_what_it_had_sent() -> None:
+async def test_a_leader_that_takes_its_own_lease_again_waits_for_what_it_had_sent() -> None:
     """Its last writes were still allowed at the end of its term, and may be on their way for as long as ever."""
     async with candidates() as t:
         a = await t.add("a")
@@ -632,7 +632,7 @@ def test_the_clock_moves_on() -> None:
 
 
 @virtual_time
-async def test_what_a_leader_notes_on_the_lease_is_found_by_the_next_and_takes_nothing_from_others() -> None:
+async def test_what_a_leader_notes_on_the_lease_is_read_by_the_next_and_takes_nothing_from_others() -> None:
     async with candidates() as t:
         a = await t.add("a", run=False)
         task = t.start(a)

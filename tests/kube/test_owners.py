@@ -366,7 +366,7 @@ async def test_no_answer_is_not_an_answer(fault: Fault) -> None:
 
 
 @virtual_time
-async def test_who_gives_up_waiting_does_not_take_the_answer_from_others() -> None:
+async def test_a_caller_that_gives_up_waiting_does_not_take_the_answer_from_others() -> None:
     async with world() as w:
         pod = metadata_owned_by(controller_reference(create_ray_cluster(w)))
         w.server.faults.add(Delay(2.0), verb="get", resource="rayclusters")
@@ -379,7 +379,7 @@ async def test_who_gives_up_waiting_does_not_take_the_answer_from_others() -> No
 
 
 @virtual_time
-async def test_changes_of_watched_owners_are_told() -> None:
+async def test_changes_of_watched_owners_are_reported() -> None:
     async with world() as w:
         changes: list[str] = []
         job = create_object(w, "jobs.batch", "train", spec={"parallelism": 2, "template": POD_TEMPLATE})
@@ -435,7 +435,7 @@ async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_droppe
 
 
 @virtual_time
-async def test_an_owner_of_what_waits_is_kept_fresh_though_nobody_resolves_it() -> None:
+async def test_an_owner_of_a_pending_pod_is_kept_fresh_though_no_decision_resolves_it() -> None:
     """A pending pod is not tried again by itself: the corrected annotation must be noticed hours later."""
     async with world() as w:
         changes: list[str] = []

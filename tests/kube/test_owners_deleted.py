@@ -288,7 +288,7 @@ async def test_confirming_asks_again_for_owners_that_are_watched_and_for_those_t
 
 
 @virtual_time
-async def test_a_slow_answer_confirms_all_who_asked_before_it_arrived() -> None:
+async def test_a_slow_answer_confirms_all_requests_made_before_it_arrived() -> None:
     """Or of the victims of one gang only the first is evicted, in vain, and again with each try."""
     async with world() as w:
         job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})

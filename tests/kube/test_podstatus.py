@@ -47,7 +47,7 @@ async def test_a_pod_of_the_same_name_is_not_touched() -> None:
 
 
 @virtual_time
-async def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_harms_nobody() -> None:
+async def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_raises_no_error() -> None:
     async with world() as w:
         pod = w.create_pod("pod")
         writes = PodStatusWriter(w.client)

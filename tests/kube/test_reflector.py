@@ -74,7 +74,7 @@ async def test_metadata_is_asked_for_alone_and_carries_its_kind() -> None:
 
 @pytest.mark.parametrize("large_bytes", [decoding.LARGE_BYTES, 0])
 @virtual_time
-async def test_a_relist_tells_only_what_changed_and_what_vanished(
+async def test_a_relist_reports_only_what_changed_and_what_vanished(
     large_bytes: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")

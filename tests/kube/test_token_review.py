@@ -54,7 +54,7 @@ async def reviewing(api: Api, clock: Callable[[], float] = lambda: 0.0) -> Async
         yield TokenReviewer(client, clock=clock)
 
 
-async def test_who_may_read_is_what_the_api_server_says(api: Api) -> None:
+async def test_read_access_is_what_the_api_server_says(api: Api) -> None:
     async with reviewing(api) as reviewer:
         assert await reviewer.access("prometheus") is Access.ALLOWED
         assert await reviewer.access("tenant") is Access.FORBIDDEN

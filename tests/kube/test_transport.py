@@ -219,7 +219,7 @@ async def test_new_certificates_are_a_new_session(folder: Path) -> None:
     ],
 )
 @virtual_time
-async def test_proxies_are_found_once(
+async def test_proxies_are_read_once(
     environment: dict[str, str],
     cluster: dict[str, str],
     expected: dict[str, str],

@@ -105,7 +105,7 @@ async def test_a_busy_server_is_tried_again() -> None:
 
 
 @virtual_time
-async def test_who_leads_no_more_writes_nothing() -> None:
+async def test_nothing_is_written_after_the_lease_has_ended() -> None:
     async with world() as w:
         reserve, _ = made_volume(w)
         done = await VolumeWriter(w.client.fenced(Fence(lambda: 0.0))).write([reserve])

@@ -110,7 +110,9 @@ def test_an_owner_that_grows_beyond_the_budget_is_read_again(monkeypatch: pytest
     assert len(owners._watched) == 0
 
 
-def test_changes_of_an_owner_that_lost_its_room_are_still_told_if_pods_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_an_owner_that_lost_its_room_are_still_reported_if_pods_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(watched_owners, "MAX_OWNER_BYTES", 10_000)
     changes: list[str] = []
     owners = OwnerDirectory(None, on_change=changes.append, needed=lambda uid: True)  # type: ignore[arg-type]

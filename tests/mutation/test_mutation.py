@@ -46,7 +46,7 @@ def test_code_takes_the_place_of_a_loaded_function_and_of_that_alone() -> None:
         boot_time.__code__ = was
 
 
-def test_who_comes_by_a_line_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_a_line_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     was = boot_time.__code__
     first, *_, last = (line for _, _, line in was.co_lines() if line is not None)
     elsewhere = original(LEASE).co_firstlineno
@@ -70,7 +70,7 @@ def spin() -> int:
         pass
 
 
-def test_forks_tell_how_they_end_and_none_runs_for_ever() -> None:
+def test_forks_report_how_they_end_and_none_runs_for_ever() -> None:
     begun = time.process_time()
     statuses = dict(forked([end(0), end(1), spin], [10, 10, 0.5], jobs=2))
     assert [os.waitstatus_to_exitcode(statuses[number]) for number in (0, 1)] == [0, 1]

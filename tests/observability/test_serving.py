@@ -164,7 +164,7 @@ async def test_a_connection_ends_some_day(secure: bool, monkeypatch: pytest.Monk
             writer.close()
 
 
-async def test_many_silent_clients_keep_nobody_from_being_answered(secure: bool) -> None:
+async def test_many_silent_clients_keep_no_other_client_from_being_answered(secure: bool) -> None:
     async with served(secure) as port:
         # In the handshake for ever, where there is one: nothing is sent.
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(serving.MAX_CONNECTIONS * 3)]
@@ -212,7 +212,7 @@ async def test_headers_are_limited() -> None:
     [
         test_health_and_metrics_are_served,
         test_other_methods_and_bodies_are_refused,
-        test_many_silent_clients_keep_nobody_from_being_answered,
+        test_many_silent_clients_keep_no_other_client_from_being_answered,
         test_connections_are_forgotten_when_they_end,
     ],
 )
@@ -225,7 +225,7 @@ def test_the_same_on_uvloop(check: Callable[[bool], Coroutine[Any, Any, None]], 
 # ---------------------------------------------------------------- who may read metrics
 
 
-async def test_metrics_are_for_those_who_may(secure: bool) -> None:
+async def test_metrics_are_for_authorized_clients_only(secure: bool) -> None:
     asked: list[str] = []
 
     async def authorize(token: str) -> health.ScrapeVerdict:
@@ -293,7 +293,7 @@ async def test_certificates_of_files_are_followed(tmp_path: Path, caplog: pytest
         assert await peer(port) not in (first, second)
 
 
-def test_a_certificate_of_our_own_is_made_anew_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_self_signed_certificate_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     certs = Certificates()
     certs.load()
     first = certs.context
@@ -325,7 +325,7 @@ def test_files_that_can_not_be_used_are_named(how: str, tmp_path: Path) -> None:
         Certificates(str(cert), str(key)).load()
 
 
-def test_the_library_is_imported_by_those_who_need_it_only() -> None:
+def test_the_cryptography_library_is_imported_only_where_needed() -> None:
     program = "import sys, topo_scheduler.daemon; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

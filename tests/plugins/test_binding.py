@@ -123,7 +123,7 @@ async def test_one_that_is_opt_in_is_asked_about_its_pods_only() -> None:
     assert (await plugins.request(bind(), POD, mine)).bind.annotations["example.com/x"] == "y"
 
 
-async def test_they_are_told_when_it_is_written_and_a_failure_harms_nobody() -> None:
+async def test_they_are_notified_when_it_is_written_and_a_failure_affects_no_other_plugin() -> None:
     notified: list[str] = []
     done = threading.Event()
 
@@ -143,7 +143,7 @@ async def test_they_are_told_when_it_is_written_and_a_failure_harms_nobody() -> 
     task.cancel()
 
 
-async def test_more_than_can_be_told_is_dropped_and_counted() -> None:
+async def test_notifications_beyond_the_cap_are_dropped_and_counted() -> None:
     plugins, counting = around(Plugin("slow", post_bind=lambda _: None))
     prepared = await plugins.request(bind(), POD, CLS)
     for _ in range(MAX_QUEUED_NOTIFICATIONS + 3):

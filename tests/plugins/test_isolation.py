@@ -249,7 +249,7 @@ async def test_asked_beside_the_loop_it_does_not_hold_the_loop_up(isolated: Isol
     assert await asyncio.to_thread(ended, isolated)
 
 
-async def test_a_call_nobody_waits_for_any_more_is_ended(isolated: Isolated) -> None:
+async def test_a_call_that_its_caller_cancelled_is_ended(isolated: Isolated) -> None:
     before = threading.active_count()
     task = asyncio.create_task(isolated.call_async("loop", "bind", loop_for_ever))
     await asyncio.sleep(0.05)

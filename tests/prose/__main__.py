@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from .extract import Passage, passages, sentences, words_of_page
+from .extract import Passage, names_of_tests, passages, sentences, words_of_page
 from .page_length import LOOK_UP_PAGES, MEASUREMENTS
-from .rules import MOST_WORDS_OF_PAGE, MOST_WORDS_OF_SENTENCE, RULES
+from .rules import MOST_WORDS_OF_PAGE, MOST_WORDS_OF_SENTENCE, RULES, TEST_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,6 +57,10 @@ def findings(path: Path) -> Iterator[str]:
         yield from (
             f"{passage.line}: {finding}" for finding in _of_passage(passage, counted=_QUOTED not in path.parents)
         )
+    if path.suffix == ".py":
+        for line, name in names_of_tests(path.read_text(encoding="utf-8")):
+            for match in TEST_NAMES.pattern.finditer(name):
+                yield f"{line}: «{match.group(0)}» in {name}: {TEST_NAMES.instead}"
     if page and not may_be_long(path):
         words = words_of_page(path.read_text(encoding="utf-8"))
         if words > MOST_WORDS_OF_PAGE:

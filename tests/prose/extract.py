@@ -16,6 +16,7 @@ from typing import Final
 LEAST_WORDS_OF_MESSAGE: Final = 4
 """String constants of fewer words are keys and names."""
 
+_TEST = re.compile(r"^ *(?:async )?def (?P<name>test_\w+)", re.MULTILINE)
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=\S)")
@@ -109,6 +110,12 @@ def of_python(text: str) -> Iterator[Passage]:
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
         if token.type == tokenize.COMMENT and not token.string.startswith("#!")
     )
+
+
+def names_of_tests(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each test function of a Python module."""
+    for match in _TEST.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match["name"]
 
 
 def of_script(text: str) -> Iterator[Passage]:

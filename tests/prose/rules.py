@@ -72,5 +72,9 @@ SECOND_WORDS: Final = (
     _rule(r"\bwhy not\b", "reason"),
 )
 """Second words for terms, which the glossary lists."""
+TEST_NAMES: Final = _rule(
+    r"(?<=_)(?:told|tells|nobody|somebody|whom?|anew)(?=_|$)", "reported or logged, no pod, a pod, which, again"
+)
+"""Words between the underscores of the name of a test."""
 RULES: Final = (*PHRASES, *SECOND_WORDS)
 """Each has an example in `test_prose.py`: deleting a rule fails a test."""

@@ -103,6 +103,16 @@ def test_comments_and_descriptions_of_manifests_are_read_and_code_in_them_is_not
     ]
 
 
+@pytest.mark.parametrize("word", ["told", "tells", "nobody", "somebody", "who", "whom", "anew"])
+def test_the_check_finds_words_in_names_of_tests(tmp_path: Path, word: str) -> None:
+    module = tmp_path / "test_module.py"
+    module.write_text(
+        f"def test_{word}_waits(): ...\n\nclass Test:\n    async def test_it_is_{word}(): ...\n\n"
+        f"def test_whose_pod{word}_is_{word}s(): ...\ndef is_{word}(): ...\n"
+    )
+    assert [finding.partition(" in ")[0] for finding in findings(module)] == [f"1: «{word}»", f"4: «{word}»"]
+
+
 @pytest.mark.parametrize(("sentence", "instead"), EXAMPLES)
 def test_a_rule_finds_its_example(sentence: str, instead: str) -> None:
     assert [rule.instead for rule in RULES if rule.pattern.search(sentence)] == [instead]

@@ -43,7 +43,7 @@ def d(tmp_path: Path) -> Iterator[Audited]:
     driver.file.close()
 
 
-def test_who_asked_what_was_decided_and_bound(d: Audited) -> None:
+def test_the_audit_log_records_what_was_asked_decided_and_bound(d: Audited) -> None:
     pods = [make_pod(f"train-{n}", gpus=8, owner=controlled_by("Job", "train")) for n in range(2)]
     for pod in pods:
         pod.spec.service_account_name = "researchers"
@@ -101,7 +101,7 @@ def test_what_was_refused_and_what_did_not_fit(d: Audited) -> None:
     assert "0/2 nodes are available" in decided["reason"]
 
 
-def test_binds_that_fail_and_those_the_watch_tells_of(d: Audited) -> None:
+def test_binds_that_fail_and_those_that_the_watch_reports(d: Audited) -> None:
     d.apply(*gang(2, gpus=1))
     d.step()
     first, second = list(d.flight)
@@ -157,7 +157,7 @@ def test_preemption(d: Audited) -> None:
         assert line["by"]["serviceAccount"] == "urgent-team", "the user of the pod that fits then"
 
 
-def test_every_line_about_a_pod_says_who_asked_for_it(d: Audited) -> None:
+def test_every_line_about_a_pod_names_its_service_account(d: Audited) -> None:
     pods = gang(2, gpus=1)
     bad, large = make_pod("bad", gpus=1, annotations={"gpu-count": "many"}), make_pod("large", gpus=16)
     for pod in (*pods, bad, large):
@@ -191,7 +191,7 @@ def wait(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_file_that_is_renamed_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_that_is_renamed_is_created_again(tmp_path: Path) -> None:
     path, old = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
     path.write_text("what was there before\n")
     file = AuditFile(str(path))

@@ -130,7 +130,7 @@ def test_decisions_on_two_trees_repeat(tmp_path: Path) -> None:
     assert report.decisions >= 3
 
 
-def test_every_way_to_tell_the_engine_something_is_recorded() -> None:
+def test_every_call_that_changes_the_engine_is_recorded() -> None:
     """A method that is added is; one that returns something must be a query, or be the step."""
     public = {
         name for name, attribute in vars(Engine).items() if inspect.isfunction(attribute) and not name.startswith("_")
@@ -536,7 +536,7 @@ def test_a_checkpoint_of_another_build_is_left_out(tmp_path: Path, monkeypatch: 
     assert "can be read only by the build that wrote it" in report.notes[0]
 
 
-def test_each_term_begins_anew(tmp_path: Path) -> None:
+def test_each_term_begins_with_a_new_state(tmp_path: Path) -> None:
     record(tmp_path, three_gangs)
     record(tmp_path, three_gangs)
     report = replay(tmp_path)
@@ -593,7 +593,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
         replay(tmp_path)
 
 
-def test_it_is_told_about_where_a_file_is_damaged(tmp_path: Path) -> None:
+def test_the_position_of_the_damage_in_a_file_is_reported(tmp_path: Path) -> None:
     path = segment(tmp_path)
     lines = [{"format": "topo-scheduler record"}, *({"noise": os.urandom(3000).hex()} for _ in range(100))]
     rewrite(path, lines)
@@ -727,7 +727,7 @@ class Broken:
         self.told.append(error)
 
 
-def test_a_listener_that_fails_is_told_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_gets_no_more_calls(caplog: pytest.LogCaptureFixture) -> None:
     broken = Broken()
     d = HeardDriver([broken])
     three_gangs(d)

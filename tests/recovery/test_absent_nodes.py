@@ -218,7 +218,7 @@ def test_nodes_that_are_listed_again_or_have_no_pods_are_forgotten() -> None:
     assert not known
 
 
-def test_nodes_that_were_withheld_are_asked_for_once_more() -> None:
+def test_nodes_that_were_withheld_are_requested_again() -> None:
     """A minute ago they did not exist, with many others; since then they may have been created again."""
     world = SilentServer(FORCED, LEAVES)
     for name, size in (("team", 3), ("b", 4), ("c", 4)):

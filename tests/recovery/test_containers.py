@@ -68,7 +68,7 @@ def test_pods_that_crash_without_end_are_remembered_up_to_a_cap(monkeypatch: pyt
     assert list(failures._failures) == [f"u{number}" for number in range(150, 200)]
 
 
-def test_migrations_that_end_after_their_seats_were_found_invalid_are_forgotten(
+def test_migrations_that_end_after_their_reserved_nodes_became_invalid_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(JointPlanning, "_good", lambda *_: False)

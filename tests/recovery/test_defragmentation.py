@@ -99,7 +99,7 @@ def test_it_is_off_by_default() -> None:
     assert not world.migrations and not world.evictions
 
 
-def test_a_dry_run_plans_and_touches_nobody() -> None:
+def test_a_dry_run_plans_and_moves_no_pod() -> None:
     world = _scattered(RecoverySpec(enabled=True, dry_run=True, defragmentation=DefragmentationSpec(enabled=True)))
     world.run(120)
     assert world.phases() == [Phase.PLANNED]
@@ -139,7 +139,7 @@ def _drop(world: World, *uids: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["gang deleted", "gang's Migration deleted", "other's Migration deleted"])
-def test_when_it_is_of_no_use_any_more_nobody_is_evicted(how: str) -> None:
+def test_when_moves_are_of_no_use_any_more_no_pod_is_evicted(how: str) -> None:
     world = _scattered()
     world.blocked = {"a"}
     world.run(65)
@@ -157,7 +157,7 @@ def test_when_it_is_of_no_use_any_more_nobody_is_evicted(how: str) -> None:
     world.check()
 
 
-def test_a_gang_that_is_placed_elsewhere_needs_nobody_to_leave() -> None:
+def test_a_gang_that_is_placed_elsewhere_has_no_other_pod_moved() -> None:
     world = World(ON, {"s1/l1": 2, "s1/l2": 2, "s1/l3": 2}, CONFIG)
     for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
         world.put(name, node, 2)
@@ -271,7 +271,7 @@ def test_killed_at_any_write_the_gang_gets_its_room(write: int, after: bool) -> 
     world.check()
 
 
-def test_after_a_restart_pods_are_read_before_it_is_known_who_may_move() -> None:
+def test_after_a_restart_pods_are_read_before_it_is_known_which_may_move() -> None:
     world = _scattered()
     world.run(30)
     world.start()

@@ -34,7 +34,7 @@ def _ready(detection: Detection, name: str, ready: str, now: float) -> None:
 NODES = [f"s{s}-l{leaf}-{n}" for s in (1, 2) for leaf in (1, 2) for n in (1, 2, 3, 4)]
 
 
-def test_a_failure_is_told_once_after_the_debounce() -> None:
+def test_a_failure_is_reported_once_after_the_debounce() -> None:
     detection = _detection(*NODES)
     _ready(detection, "s1-l1-1", "False", 5.0)
     assert detection.next_due() == 15.0
@@ -186,7 +186,7 @@ def test_a_node_that_has_something_else_must_have_been_dead_for_the_debounce() -
     assert detection.failed_for_debounce("s1-l1-1", 19.0)
 
 
-def test_many_scattered_failures_are_told_in_a_moment() -> None:
+def test_many_scattered_failures_are_reported_in_a_moment() -> None:
     """How many nodes a domain has is counted once, not for each node that failed."""
     asked = 0
 
@@ -302,7 +302,7 @@ def test_a_flapping_node_that_never_fails_for_long_costs_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(NODES[:6]), st.sampled_from(["True", "False", "Unknown"]), st.floats(0, 8))))
-def test_only_what_has_lasted_is_told_and_once(events: list[tuple[str, str, float]]) -> None:
+def test_only_failures_that_lasted_are_reported_and_once(events: list[tuple[str, str, float]]) -> None:
     detection = _detection(*NODES)
     since: dict[str, float] = {}
     reported: dict[str, float] = {}
@@ -379,5 +379,5 @@ def test_what_is_wrong_with_a_node(parts: dict[str, Any], cause: Cause | None, t
 
 
 @pytest.mark.parametrize("node", [{}, {"metadata": None, "status": [], "spec": "x"}, {"status": {"conditions": [3]}}])
-def test_a_node_that_is_not_as_the_api_has_it_tells_nothing(node: dict[str, Any]) -> None:
+def test_a_node_that_is_not_as_the_api_has_it_reports_no_problem(node: dict[str, Any]) -> None:
     assert problem_of(read_health(node, SPEC, ("nvidia.com/gpu",)), SPEC) is None

@@ -77,7 +77,7 @@ def test_a_backlog_goes_a_few_at_a_time() -> None:
     assert deleted == 95
 
 
-def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None:
+def test_what_is_refused_is_reported_once_and_tried_again_ever_more_seldom() -> None:
     finished, spec, now = filled(3), keeping(time=HOUR), 0.0
     pauses: list[float] = []
     reported: list[bool] = []

@@ -86,7 +86,7 @@ def test_a_migration_that_only_says_that_it_makes_room_holds_up_no_gang() -> Non
     world.check()
 
 
-def test_while_kernels_are_compiled_nobody_waits_who_needs_no_search() -> None:
+def test_while_kernels_are_compiled_no_migration_waits_that_needs_no_search() -> None:
     world = World(FORCED, {"s1/l1": 4, "s1/l2": 2, "s2/l1": 4})
     world.gang("g", 3)
     world.run()
@@ -133,7 +133,7 @@ def test_a_search_goes_on_at_once_however_long_its_parts_take() -> None:
     world.check()
 
 
-def test_what_was_found_in_parts_is_looked_at_again() -> None:
+def test_what_a_search_in_parts_found_is_checked_again() -> None:
     world = _full_leaf(partial(next, count(0.0, 1.0)))
     world.fail(world.nodes_of("g")["g-1"])
     world.run(9.9, step=0.1)
@@ -167,7 +167,7 @@ def test_killed_at_any_write_the_gang_is_whole_again(write: int, after: bool) ->
     world.check()
 
 
-def test_the_whole_gang_goes_where_there_is_room_if_nobody_can_make_any() -> None:
+def test_the_whole_gang_goes_where_there_is_room_if_no_pod_can_make_any() -> None:
     world = World(FORCED, {"s1/l1": 3, "s1/l2": 3})
     world.gang("g", 3)
     world.run()

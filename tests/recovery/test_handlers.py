@@ -213,7 +213,7 @@ async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, wa
     assert problem.endswith("has ended: RuntimeError: a fault of its own")
 
 
-async def test_the_first_error_is_told_not_those_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_error_is_reported_not_those_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def follows() -> None:
         try:
             await asyncio.Event().wait()
@@ -287,7 +287,7 @@ async def test_an_answer_that_kopf_cannot_use_is_asked_for_again(
             await client.close()
 
 
-async def test_what_was_not_defined_when_it_looked_is_told(api: Api, client: Client) -> None:
+async def test_what_was_not_defined_when_it_was_read_is_reported(api: Api, client: Client) -> None:
     await api.delete("customresourcedefinitions", "migrations.topology.scheduler")
     woken = asyncio.Event()
     watcher = Watcher(RecoverySpec(enabled=True), (), client.connection, woken.set)

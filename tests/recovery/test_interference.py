@@ -162,7 +162,7 @@ def test_one_that_is_deleted_before_its_creator_knows_it_leaves_no_gang_on_a_dea
     world.check()
 
 
-def test_one_whose_name_someone_takes_at_that_moment_gets_another_name() -> None:
+def test_one_whose_name_another_takes_at_that_moment_gets_another_name() -> None:
     world = World(FORCED, WIDE)
     taken: list[str] = []
     create = world._create
@@ -356,7 +356,7 @@ def test_a_controller_that_edits_each_new_one_keeps_no_gang_on_a_dead_node(
     assert [str(phase and phase.value) for phase in world.phases()] == ended
 
 
-def test_a_user_who_edits_a_migration_of_their_own_keeps_it() -> None:
+def test_a_migration_of_a_user_stays_when_that_user_edits_it() -> None:
     world = World(FORCED, {"s1/l1": 3, "s2/l1": 4})
     world.gang("g", 2)
     world.run()

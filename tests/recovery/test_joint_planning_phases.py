@@ -39,7 +39,7 @@ def lose_one_of_each(world: World) -> None:
 
 
 @pytest.mark.parametrize("other", ["s1/l0", "s1/l2"])
-def test_who_can_go_elsewhere_leaves_the_seat_to_whom_it_alone_helps(other: str) -> None:
+def test_a_pod_that_can_go_elsewhere_leaves_the_free_node_to_the_gang_that_needs_it(other: str) -> None:
     world = World(FORCED, {"s1/l1": 4, other: 3})
     world.gang("g", 3)
     world.run()
@@ -125,7 +125,7 @@ def test_killed_at_any_write_all_are_whole_again(write: int, after: bool) -> Non
     world.check()
 
 
-def test_a_node_taken_meanwhile_is_nobodys_seat() -> None:
+def test_a_node_taken_meanwhile_is_reserved_for_no_pod() -> None:
     world = two_gangs_one_free(partial(next, count(0.0, 1.0)))
     lose_one_of_each(world)
     world.run(10, step=0.1)
@@ -153,7 +153,7 @@ def test_where_nodes_change_all_the_time_each_takes_what_it_finds() -> None:
     world.check()
 
 
-def test_those_with_free_seats_wait_together_for_those_who_have_none() -> None:
+def test_gangs_with_free_places_wait_together_for_those_that_have_none() -> None:
     """However many they are: a second, not one after the other."""
     leaves = {f"s1/l{number}": 3 for number in range(1, 7)}
     world = World(FORCED, {**leaves, "s1/l7": 6}, clock=partial(next, count(0.0, 1.0)))

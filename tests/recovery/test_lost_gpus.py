@@ -44,7 +44,7 @@ def test_all_pods_leave_a_node_that_lost_a_gpu_they_hold(left: int, waits: float
 
 
 @pytest.mark.parametrize("keeps_capacity", [True, False])
-def test_a_device_plugin_that_restarts_costs_nobody_a_pod(*, keeps_capacity: bool) -> None:
+def test_no_pod_moves_when_a_device_plugin_restarts(*, keeps_capacity: bool) -> None:
     """Its node offers no GPU meanwhile; after a restart of the kubelet it has none either."""
     world = _two_pods()
     _offer(world, "s1-l1-1", 0)
@@ -57,7 +57,7 @@ def test_a_device_plugin_that_restarts_costs_nobody_a_pod(*, keeps_capacity: boo
     assert not world.migrations and world.recovery.detection.is_healthy("s1-l1-1")
 
 
-def test_who_has_no_place_yet_goes_too_though_what_is_left_would_do() -> None:
+def test_a_pod_without_a_place_yet_moves_too_though_what_is_left_would_do() -> None:
     """No object says whose GPU it was."""
     world = _two_pods()
     world.put("c", "s1-l1-2", 4)
@@ -72,7 +72,7 @@ def test_who_has_no_place_yet_goes_too_though_what_is_left_would_do() -> None:
     world.check()
 
 
-def test_gpus_that_are_back_in_time_cost_nobody_a_pod() -> None:
+def test_no_pod_moves_when_gpus_are_back_in_time() -> None:
     world = _two_pods()
     _offer(world, "s1-l1-1", 0)
     world.run(5)
@@ -93,7 +93,7 @@ def test_a_new_process_notices_it_as_well_and_only_where_it_is_asked_for() -> No
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_a_pod_that_its_user_put_on_a_full_node_costs_nobody_a_pod(*, refused: bool) -> None:
+def test_no_other_pod_moves_when_a_user_puts_a_pod_on_a_full_node(*, refused: bool) -> None:
     """Its kubelet refuses it, sooner or later."""
     world = _two_pods()
     made = make_pod("made", gpus=8, uid="made", namespace="hostile", node="s1-l1-1")

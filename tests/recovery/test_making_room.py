@@ -213,7 +213,7 @@ def test_places_are_kept_if_no_other_neighbour_could_leave() -> None:
 # ---------------------------------------------------------------- names of others
 
 
-def test_a_neighbour_does_not_learn_for_whom_it_was_to_make_room() -> None:
+def test_a_neighbour_does_not_learn_for_which_workload_it_was_to_make_room() -> None:
     world = GuardedWorld(SPEC, {"s1/l1": 4, "s1/l2": 4})
     failed, _ = blocked_while_evicting(world)
     world.heal(failed)

@@ -77,7 +77,7 @@ def real_nodes(migration: Migration, world: World) -> bool:
 
 @pytest.mark.parametrize("gap", [fail_over, turn_off])
 @pytest.mark.parametrize("avoids", [True, False])
-def test_misplaced_replacements_are_moved_once_more(gap: Gap, avoids: bool) -> None:
+def test_misplaced_replacements_are_moved_again_once(gap: Gap, avoids: bool) -> None:
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     before = run_gang(world, "g")
     domain = "/".join(next(iter(before.values())).split("-")[:2])
@@ -192,7 +192,7 @@ def test_a_failed_node_that_is_healthy_again_is_a_place() -> None:
     assert len(world.evictions) == 1
 
 
-def test_a_node_that_is_still_failed_is_left_once_more_at_most() -> None:
+def test_a_node_that_is_still_failed_is_left_again_at_most_once() -> None:
     world = World(RecoverySpec(enabled=True, conditions=("Broken",)), {"s1/l1": 4})
     before = run_gang(world, "g")
     broken = before["g-0"]

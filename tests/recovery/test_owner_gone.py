@@ -314,7 +314,7 @@ async def test_a_job_that_is_still_there_ends_nothing_under_a_later_leader() -> 
 
 
 @virtual_time
-async def test_what_was_read_is_told_once_and_is_the_topmost_owner() -> None:
+async def test_what_was_read_is_reported_once_and_is_the_topmost_owner() -> None:
     async with world() as server:
         ray = create_ray_cluster(server, "whole")
         job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE}, owner=ray)
@@ -334,7 +334,7 @@ def test_an_owner_that_the_api_server_would_refuse_is_not_recorded(field: str) -
 
 
 @virtual_time
-async def test_a_job_that_its_owner_makes_anew_ends_nothing_and_the_end_of_that_owner_does() -> None:
+async def test_a_job_that_its_owner_creates_again_ends_no_migration_and_the_end_of_that_owner_does() -> None:
     async with world() as server:
         ray = create_ray_cluster(server, "whole")
         job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE}, owner=ray)

@@ -57,7 +57,7 @@ def test_nodes_and_domains_may_be_avoided() -> None:
     assert "/".join(world.nodes_of("g")["g-0"].split("-")[:2]) != leaf
 
 
-def test_who_names_a_part_of_a_gang_learns_that_the_whole_gang_could_move() -> None:
+def test_a_migration_that_names_a_part_of_a_gang_reports_that_the_whole_gang_could_move() -> None:
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     before = run_gang(world, "g")
     leaf = "/".join(before["g-0"].split("-")[:2])
@@ -117,7 +117,7 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
 
 
 @pytest.mark.parametrize(("pod", "reason"), [("bare", "BarePod"), ("high", "NotLent")])
-def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> None:
+def test_no_pod_is_evicted_for_a_migration_without_a_lent_spare(pod: str, reason: str) -> None:
     """A user writes a Migration as the scheduler does, to get pods evicted without a node for their replacements."""
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     where = run_gang(world, "g", 1)
@@ -177,7 +177,7 @@ def test_pods_alone_get_seats_by_their_controller() -> None:
     world.check()
 
 
-def test_a_disruption_budget_is_respected_and_told() -> None:
+def test_a_disruption_budget_is_respected_and_named_in_the_condition() -> None:
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     run_gang(world, "g")
     world.blocked.add("g-0")
@@ -226,7 +226,7 @@ def test_no_more_at_once_than_configured(limits: RecoveryLimits) -> None:
     assert world.phases() == [Phase.PLACING]
 
 
-def test_a_target_that_fails_before_the_eviction_is_planned_anew() -> None:
+def test_a_target_that_fails_before_the_eviction_is_planned_again() -> None:
     world = World(RecoverySpec(enabled=True, dry_run=True), THREE_LEAVES)
     run_gang(world, "g")
     world.request("please", "g-0")
@@ -274,7 +274,7 @@ def test_a_quota_that_is_full_counts_the_pods_that_leave_only_once() -> None:
     world.check()
 
 
-def test_who_was_asked_to_go_is_forced_as_soon_as_the_node_has_been_dead_for_long_enough() -> None:
+def test_a_pod_that_was_evicted_is_forced_as_soon_as_its_node_has_been_dead_for_long_enough() -> None:
     """Not ten seconds after it was asked."""
     world = World(FORCED, {"s1/l1": 4})
     world.gang("g", 2)

@@ -57,7 +57,7 @@ def test_killed_at_any_write_it_still_restarts(write: int, after: bool) -> None:
     _restarted(world, lost)
 
 
-def test_a_gang_that_shrinks_gets_no_seat_and_waits_for_nobody() -> None:
+def test_a_gang_that_shrinks_gets_no_reserved_node_and_waits_for_no_replacement() -> None:
     world = World(FORCED, LEAVES)
     world.controllers_stand = True
     _, lost = _failed(world, "shrink")

@@ -76,7 +76,7 @@ def test_searches_are_repeated_after_a_minute_once_something_has_changed(searche
     assert not searches
 
 
-def test_the_pause_doubles_up_to_ten_minutes_and_starts_anew_after_a_change() -> None:
+def test_the_pause_doubles_up_to_ten_minutes_and_starts_again_after_a_change() -> None:
     searching, now, pauses = SearchRepetition(), 0.0, list[float]()
     for inputs in (1, 1, 1, 1, 1, 2):
         searching.begin(inputs)

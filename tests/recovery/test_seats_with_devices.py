@@ -75,7 +75,7 @@ def test_two_gangs_that_lose_a_node_at_once_get_different_leaves() -> None:
     w.nobody_shares_a_node()
 
 
-def test_nobody_is_evicted_for_devices_that_another_gang_gets() -> None:
+def test_no_pod_is_evicted_for_devices_that_another_gang_gets() -> None:
     w = world({"s1/l1": 4, "s1/l2": 4, "s2/l3": 4})
     two_gangs_that_lose_a_node(w, 4)
     w.run(120)

@@ -105,7 +105,7 @@ def _begun(build: Callable[[Clock], World]) -> tuple[World, Maker]:
 
 
 @pytest.mark.parametrize("build", MAKERS, ids=lambda build: build.__name__)
-def test_where_the_room_is_taken_meanwhile_nobody_moves(build: Callable[[Clock], World]) -> None:
+def test_where_the_room_is_taken_meanwhile_no_pod_moves(build: Callable[[Clock], World]) -> None:
     world, maker = _begun(build)
     free = dict.fromkeys(world.node_objects, 8)
     for pod in world.pods.values():

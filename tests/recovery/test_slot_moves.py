@@ -139,14 +139,14 @@ def test_it_is_off_by_default(spec: RecoverySpec) -> None:
     assert not any("Moving" in str(instruction) for instruction in world.d.said)
 
 
-def test_a_pod_that_fits_moves_nobody() -> None:
+def test_a_pod_that_fits_moves_no_other_pod() -> None:
     world = slot_world(TWO_GPUS)
     world.asks("p", "3g")
     world.run(100)
     assert "p" in world.held() and not world.migrations
 
 
-def test_a_dry_run_plans_and_touches_nobody() -> None:
+def test_a_dry_run_plans_and_moves_no_pod() -> None:
     world = _pending(spec=ON.model_copy(update={"dry_run": True}))
     world.run(120)
     assert world.phases() == [Phase.PLANNED] and not world.evictions
@@ -294,7 +294,7 @@ def test_a_slot_is_held_only_for_a_while_if_pods_do_not_leave_it() -> None:
 
 
 @pytest.mark.parametrize("how", ["pod deleted", "pod's Migration deleted", "other's Migration deleted"])
-def test_when_it_is_of_no_use_any_more_the_slot_is_given_back_and_nobody_is_evicted(how: str) -> None:
+def test_when_moves_are_of_no_use_any_more_the_slot_is_given_back_and_no_pod_is_evicted(how: str) -> None:
     world = _pending()
     world.blocked = {"a"}
     world.run(65)

@@ -52,7 +52,7 @@ def test_a_pod_alone_goes_to_a_spare_too() -> None:
     assert world.nodes_of("g")["g-0"] != node
 
 
-def test_who_borrowed_the_spare_of_the_leaf_leaves_first() -> None:
+def test_the_pod_that_borrowed_the_spare_of_the_leaf_leaves_first() -> None:
     world = World(FORCED, FULL, ONE)
     world.gang("g", 3)
     world.run()
@@ -92,7 +92,7 @@ def test_a_pod_whose_own_migration_waits_for_room_leaves_the_spare_too() -> None
     assert world.migrations["default/theirs"].phase is Phase.CANCELLED
 
 
-def test_nobody_leaves_a_spare_when_there_is_a_free_node_in_the_leaf() -> None:
+def test_no_pod_leaves_a_spare_when_there_is_a_free_node_in_the_leaf() -> None:
     world = World(FORCED, {"s1/l1": 5}, ONE)
     world.gang("g", 3)
     world.run()
@@ -139,7 +139,7 @@ def test_only_as_many_leave_as_it_takes_the_cheapest() -> None:
     world.check()
 
 
-def test_who_asks_for_a_move_gets_no_spare() -> None:
+def test_a_pod_that_a_user_asks_to_move_gets_no_spare() -> None:
     world = World(FORCED, {"s1/l1": 3}, ONE)
     world.gang("g", 2)
     world.run()
@@ -151,7 +151,7 @@ def test_who_asks_for_a_move_gets_no_spare() -> None:
 
 
 @pytest.mark.parametrize("going", [False, True])
-def test_who_waits_for_a_move_that_was_asked_for_gets_one_when_its_node_dies(going: bool) -> None:
+def test_a_pod_that_waits_for_a_requested_move_gets_a_spare_when_its_node_dies(going: bool) -> None:
     """A user asked for it, or the node is to be removed; until then there is no room for it."""
     spec = FORCED.model_copy(update={"scale_down_taints": ("going",)})
     world = World(spec, {"s1/l1": 3}, ONE)
@@ -194,7 +194,7 @@ def test_one_dead_node_gives_no_spare_to_the_pods_that_a_user_moves_off_others()
     world.check()
 
 
-def test_who_is_of_no_lower_priority_than_the_gang_does_not_give_way() -> None:
+def test_a_pod_of_no_lower_priority_than_the_gang_does_not_leave_a_spare() -> None:
     world = World(FORCED, {"s1/l1": 3}, ONE)
     world.gang("g", 2, priority=-1)
     world.run()
@@ -281,7 +281,7 @@ class Watched(World):
     gangs=st.lists(st.tuples(st.integers(1, 3), st.sampled_from([4, 8]), st.sampled_from([-1, 0, 3])), max_size=8),
     failures=st.lists(st.integers(0, 11), min_size=1, max_size=3),
 )
-def test_nobody_is_evicted_but_from_failed_nodes_and_lent_ones(
+def test_pods_are_evicted_only_from_failed_nodes_and_lent_ones(
     leaves: list[int], gangs: list[tuple[int, int, int]], failures: list[int]
 ) -> None:
     """No pod leaves to make a spare, and only pods that borrowed one leave it."""

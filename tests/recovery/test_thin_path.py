@@ -41,7 +41,7 @@ def test_a_member_is_replaced_in_the_leaf_of_the_others() -> None:
     world.check()
 
 
-def test_it_tells_how_long_each_phase_took() -> None:
+def test_the_duration_of_each_phase_is_reported() -> None:
     world = World(FORCED, LEAVES)
     _failed(world)
     world.run(11)
@@ -50,7 +50,7 @@ def test_it_tells_how_long_each_phase_took() -> None:
     assert 10 <= spent["total"] <= 11
 
 
-def test_a_node_that_comes_back_in_time_costs_nobody_his_pod() -> None:
+def test_no_pod_moves_from_a_node_that_comes_back_in_time() -> None:
     world = World(FORCED, LEAVES)
     lost = _failed(world)
     world.run(8)
@@ -76,7 +76,7 @@ def test_on_a_dead_kubelet_it_says_what_it_waits_for() -> None:
     assert world.phases() == [Phase.DONE]
 
 
-def test_the_seat_is_kept_from_others_and_given_back_when_nobody_comes() -> None:
+def test_the_reserved_node_is_kept_from_others_and_given_back_when_no_pod_comes() -> None:
     world = World(FORCED, {"s1/l1": 4})
     _failed(world)
     world.controllers_stand = True
@@ -104,7 +104,7 @@ def test_deleting_a_migration_cancels_it() -> None:
     world.check()
 
 
-def test_a_dry_run_plans_and_touches_nobody() -> None:
+def test_a_dry_run_plans_and_moves_no_pod() -> None:
     world = World(RecoverySpec(enabled=True, force_delete=True, dry_run=True), LEAVES)
     _failed(world)
     world.run(60)
@@ -134,7 +134,7 @@ def test_without_room_it_waits_and_goes_on_when_room_comes() -> None:
     world.check()
 
 
-def test_after_a_restart_pods_that_were_found_running_are_read_and_moved() -> None:
+def test_after_a_restart_pods_that_already_run_are_read_and_moved() -> None:
     world = World(FORCED, LEAVES)
     lost = _failed(world)
     world.start()

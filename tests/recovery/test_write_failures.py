@@ -256,7 +256,7 @@ def test_a_migration_whose_writes_always_fail_says_why() -> None:
     assert [event.message for event in reported] == ["409: the webhook says no"]
 
 
-def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
+def test_a_migration_deleted_while_no_watch_was_open_gives_its_nodes_back() -> None:
     world = World(FORCED, LEAVES)
     _failed(world)
     world.controllers_stand = True

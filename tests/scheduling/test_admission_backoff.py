@@ -92,7 +92,7 @@ def test_others_are_bound_meanwhile() -> None:
     assert len(d.where(*elsewhere)) == 4, "the same class in another namespace"
 
 
-def test_what_is_told_names_the_server_s_words_once() -> None:
+def test_the_events_quote_the_message_of_the_server_once() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     pods = singles(3)
     server = Server(d, pods)
@@ -277,7 +277,7 @@ def test_one_pod_that_is_refused_does_not_go_first_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("outcome", [BindOutcome.UNKNOWN, BindOutcome.GONE, BindOutcome.TAKEN])
-def test_a_rehearsal_that_tells_nothing_is_followed_by_the_binds(outcome: BindOutcome) -> None:
+def test_a_dry_run_bind_without_a_clear_answer_is_followed_by_the_binds(outcome: BindOutcome) -> None:
     d = Driver(fabric({"s1/l1": 4}))
     d.answers_trials = False
     pods = gang(2)
@@ -340,7 +340,7 @@ def test_a_gang_that_is_partially_bound_is_repaired_or_rolled_back_in_time() -> 
     assert len([said for said in d.said if isinstance(said, Evict)]) == 3
 
 
-def test_a_new_configuration_frees_everybody() -> None:
+def test_a_new_configuration_ends_every_backoff() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     pods = singles(4)
     server = Server(d, pods)

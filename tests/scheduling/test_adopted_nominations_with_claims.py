@@ -65,7 +65,7 @@ def test_they_are_kept_too_if_all_victims_have_ended_and_some_are_not_deallocate
     assert urgent.spec.node_name == d.nominated()["urgent"]
 
 
-def test_pods_that_are_nominated_to_each_other_s_node_evict_nobody_else() -> None:
+def test_pods_that_are_nominated_to_each_other_s_node_evict_no_other_pod() -> None:
     d = ready(LEAVES)
     lows = [running(d, f"low-{number}", 8) for number in range(2)]
     urgent = [d.pod(f"urgent-{number}", asking(8), priority=10) for number in range(2)]

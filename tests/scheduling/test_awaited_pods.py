@@ -110,7 +110,7 @@ def test_a_pod_gets_its_room_as_soon_as_it_is_free_though_the_victims_of_the_fir
     assert d.where(pods["a"]) == {"a": NODE}
 
 
-def test_nobody_else_gets_room_of_which_the_rest_has_yet_to_come_free() -> None:
+def test_no_other_pod_gets_room_of_which_the_rest_has_yet_to_come_free() -> None:
     """Of 8 GPUs 4 are free, and all are promised."""
     d = fabric_driver({"s1/l1": 1})
     leaves = [running(d, "leaves", 4)]

@@ -192,7 +192,7 @@ def test_a_second_gang_goes_where_links_are_free() -> None:
     }
 
 
-def test_the_reason_names_the_link_and_released_bandwidth_wakes_who_waits_for_it() -> None:
+def test_the_reason_names_the_link_and_released_bandwidth_wakes_gangs_that_wait_for_it() -> None:
     d = Driver(nodes_with_bandwidth({"s1/l1": 4, "s1/l2": 4}, "900Gb"), configured(f"{{{LEAF_LINKS}, {SPREAD}}}"))
     first, second = bandwidth_gang(2, "600Gb", name="a"), bandwidth_gang(2, "300Gb", name="b")
     d.run(*first)
@@ -244,7 +244,7 @@ def test_the_network_of_a_node_sums_over_gangs() -> None:
     assert reserved_mbits(d) == {"s-l-1": 400_000, "s-l-2": 400_000}
 
 
-def test_who_needs_only_one_node_takes_one_where_networks_are_full() -> None:
+def test_a_gang_that_needs_only_one_node_takes_one_where_networks_are_full() -> None:
     d = Driver(nodes_with_bandwidth({"s/l": 2}))
     d.run(*bandwidth_gang(2, "400Gb", gpus=4, name="a", placement_strategy="distributed"))
     second = bandwidth_gang(2, "200Gb", gpus=2, name="b", placement_strategy="distributed")
@@ -258,7 +258,7 @@ def test_the_size_rule_asks_for_as_many_leaves_as_links_can_ever_carry() -> None
     assert Counter(name[:4] for name in nodes_of(pods)) == {"s-l1": 2, "s-l2": 2, "s-l3": 2, "s-l4": 2}
 
 
-def test_what_links_can_never_carry_is_told_as_such() -> None:
+def test_what_links_can_never_carry_is_reported_as_such() -> None:
     d = Driver(nodes_with_bandwidth({"s/l1": 4, "s/l2": 4}), configured("{links: [{level: leaf, capacity: 100Gb}]}"))
     pods = bandwidth_gang(6)
     d.run(*pods)
@@ -295,7 +295,7 @@ def test_gangs_without_bandwidth_go_anywhere() -> None:
     assert reserved_mbits(d) == {}
 
 
-def test_more_capacity_wakes_who_waits_and_less_of_it_evicts_nobody() -> None:
+def test_more_capacity_wakes_pending_gangs_and_less_of_it_evicts_no_pod() -> None:
     d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}), configured("{links: [{level: leaf, capacity: 300Gb}]}"))
     pods = bandwidth_gang(4)
     d.run(*pods)
@@ -351,7 +351,7 @@ def test_a_gang_of_higher_priority_may_have_bandwidth_cleared_for_it() -> None:
     assert reserved_mbits(d)["s/l1"] == 200_000
 
 
-def test_nobody_is_evicted_where_that_frees_no_bandwidth() -> None:
+def test_no_pod_is_evicted_where_that_frees_no_bandwidth() -> None:
     d = Driver(
         nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}),
         configured(f"{{links: [{{level: leaf, capacity: 300Gb}}], {SPREAD}}}"),
@@ -390,7 +390,7 @@ def test_a_new_process_knows_what_is_reserved_from_the_pods_alone() -> None:
     assert reserved_mbits(first)
 
 
-def test_a_pod_that_someone_else_binds_to_its_node_reserves_nothing_as_for_a_new_process() -> None:
+def test_a_pod_that_another_client_binds_to_its_node_reserves_nothing_as_for_a_new_process() -> None:
     cluster = nodes_with_bandwidth({"s/l1": 1, "s/l2": 1})
     first = Driver(cluster)
     pods = bandwidth_gang(2)

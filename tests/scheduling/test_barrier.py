@@ -260,7 +260,7 @@ def test_where_taking_over_the_end_of_a_bind_raises_the_ledger_follows_it(
 
 
 @pytest.mark.parametrize("method", ["rehearsed", "volumes_written", "eviction_finished", "rollback_refused"])
-def test_an_outcome_that_raises_harms_nobody_else(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+def test_an_outcome_that_raises_affects_no_other_pod(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     d = Driver(fabric({"s1/l1": 1}))
     outcomes, preempting = d.engine.outcomes, d.engine.preempting
     monkeypatch.setattr(outcomes, "rehearsed", struck)
@@ -355,7 +355,7 @@ def test_a_pod_bound_by_hand_leaves_the_queue_though_taking_that_over_raises(mon
     assert queued_alike(d)
 
 
-def test_a_pod_of_another_scheduler_that_raised_is_read_again_and_refused_by_nobody(
+def test_a_pod_of_another_scheduler_that_raised_is_read_again_and_not_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     d = Driver(fabric({"s1/l1": 1}))

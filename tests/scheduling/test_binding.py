@@ -33,7 +33,7 @@ def test_a_bind_carries_uid_node_rank_address_and_score() -> None:
         assert annotations["gang-id"] == "default/g"
 
 
-def test_a_pod_alone_is_told_where_and_why() -> None:
+def test_the_event_of_a_single_pod_names_its_node_and_the_reason() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pod = make_pod("p", gpus=8)
     d.run(pod)
@@ -42,7 +42,7 @@ def test_a_pod_alone_is_told_where_and_why() -> None:
     assert "s1/l1" in message
 
 
-def test_everything_is_told_once_however_often_the_watch_repeats_it() -> None:
+def test_every_event_is_published_once_however_often_the_watch_repeats_a_pod() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pods = gang(2)
     d.run(*pods)
@@ -112,7 +112,7 @@ def test_an_older_view_of_a_pod_that_is_bound_changes_nothing() -> None:
     assert len(d.binds()) == 1
 
 
-def test_a_pod_that_somebody_else_bound_to_the_very_node_holds_what_it_says() -> None:
+def test_a_pod_that_another_client_bound_to_the_very_node_holds_what_its_spec_says() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     pod = make_pod("p", annotations={"gpu-count": "4"})
     d.apply(pod)
@@ -308,7 +308,7 @@ def test_a_gang_that_has_begun_to_bind_is_completed_on_nodes_that_close() -> Non
     assert d.engine.may_bind(second) == ""
 
 
-def test_answers_that_nobody_waits_for_do_nothing() -> None:
+def test_answers_to_no_pending_bind_do_nothing() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     for outcome in BindOutcome:
         d.engine.bind_finished("stranger", outcome, "", d.now)
@@ -345,7 +345,7 @@ def test_a_bind_of_unknown_end_keeps_what_it_holds_and_is_written_again_to_the_s
     assert d.flight == {}
 
 
-def test_it_is_not_written_again_when_the_watch_has_told_its_end() -> None:
+def test_it_is_not_written_again_when_the_watch_has_reported_its_end() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pod = make_pod("p", gpus=8)
     d.apply(pod)

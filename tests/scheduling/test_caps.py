@@ -591,7 +591,7 @@ def test_a_reference_that_is_being_read_follows_newer_versions_and_deletions(mon
     assert list(outside.namespaces()) == ["default"], "it is in the line again"
 
 
-def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_of_too_many_classes_that_grows_gets_one_event_per_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Driver(fabric({"s/l": 4}))
     pods = in_gang("many", [asking(f"m{n}", {"cpu": f"{n + 1}m"}) for n in range(2 * MAX_CLASSES)])
     looked: list[int] = []

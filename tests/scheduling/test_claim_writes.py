@@ -93,7 +93,7 @@ def test_a_late_write_of_an_undone_decision_is_not_taken_for_the_next_one() -> N
         assert {result.pool for result in claim.status.allocation.devices.results} == {pod.spec.node_name}
 
 
-def test_a_shared_claim_that_got_devices_elsewhere_meanwhile_is_decided_anew() -> None:
+def test_a_shared_claim_that_got_devices_elsewhere_meanwhile_is_decided_again() -> None:
     d = driver({"s1/l1": 2})
     d.claim("shared", asking(1))
     first, second = (d.sharing(make_pod(f"p{number}"), "shared") for number in range(2))

@@ -90,7 +90,7 @@ def test_single_pods_follow_those_that_another_scheduler_bound() -> None:
     assert pod.spec.node_name.startswith("c2-")
 
 
-def test_a_pod_for_which_its_nvlink_domain_has_no_room_is_pending_and_told_which_it_is() -> None:
+def test_a_pod_for_which_its_nvlink_domain_has_no_room_is_pending_and_its_event_names_the_domain() -> None:
     d = driver({"c1": 1, "c2": 3})
     bound = from_template(d, make_pod("bound", scheduler="other", node="c1-0"))
     d.apply(bound)

@@ -151,7 +151,7 @@ def test_workers_wait_for_their_launcher_within_one_decision() -> None:
     assert len({"a" if node in ("n1", "n2") else "b" for node in where.values()}) == 1
 
 
-def test_affinity_to_somebody_outside_is_kept_and_named_when_nobody_is_there() -> None:
+def test_affinity_to_a_pod_outside_is_kept_and_named_when_no_pod_is_there() -> None:
     d, pods = several(("worker", {"spec": one_gpu_spec(affinity=pod_affinity("rack"))}), ("launcher", {"cpu": "1"}))
     d.apply(*pods)
     d.step()
@@ -181,7 +181,7 @@ def test_what_is_only_preferred_may_spread_further() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["consolidated", "distributed"])
-def test_labels_that_tell_members_apart_are_reckoned_with(strategy: str) -> None:
+def test_labels_by_which_members_differ_are_reckoned_with(strategy: str) -> None:
     """Only one pair of members repels each other: which member sits where matters, not only how many."""
     d = nodes_in_racks("a", "a", "b")
     term = PodAffinityTerm(LabelSelector({"pair": "x"}), topology_key="rack")

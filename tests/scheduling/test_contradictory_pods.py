@@ -59,7 +59,7 @@ UNREADABLE = LabelSelector(match_expressions=(Requirement("app", "Is", ("web",))
         ),
     ],
 )
-def test_what_can_not_be_is_told_and_others_are_placed(of: PodSpec, words: str) -> None:
+def test_a_pod_that_contradicts_itself_is_reported_and_others_are_placed(of: PodSpec, words: str) -> None:
     d = nodes_in_racks("a", "b")
     d.apply(web_pod("there", node="n1"))
     odd = web_pod("odd", of)

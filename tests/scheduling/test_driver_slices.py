@@ -146,7 +146,7 @@ def test_selectors_of_demos_and_documentation(expression: str, expected: bool) -
     assert bool(pod.spec.node_name) is expected
 
 
-def test_a_selector_of_an_attribute_that_the_driver_has_no_more_is_told_on_the_pod() -> None:
+def test_a_selector_of_an_attribute_that_the_driver_has_no_more_is_reported_on_the_pod() -> None:
     d = driver()
     pod = d.pod("p", spec_of(request("gpu", "gpu.nvidia.com", "device.attributes['gpu.nvidia.com'].index == 0")))
     d.run(pod)

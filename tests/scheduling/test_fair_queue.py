@@ -198,7 +198,7 @@ def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> Non
     assert PLACEMENTS_BY_SHARE == 3
 
 
-def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn() -> None:
+def test_a_workload_that_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn() -> None:
     turns = FairWorkloadQueue(Held(big=9, small=0), FairnessLimits(overdue_after=100))
     for number in range(30):
         turns.put(Order(0, number, f"big{number:02}", "big"))
@@ -348,7 +348,7 @@ def test_nothing_is_left_behind() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_nobody_is_overtaken_without_end(data: st.DataObject) -> None:
+def test_no_pod_is_overtaken_without_end(data: st.DataObject) -> None:
     """One place at a time becomes free, for a large or a small pod. Newcomers with a smaller share keep coming."""
     rng = random.Random(data.draw(st.integers(0, 10**6)))
     held = Held(old=1000, new=0, other=10)
@@ -498,7 +498,7 @@ def test_those_passed_over_that_find_no_place_precede_others_once_for_each_place
     assert "".join(order).lstrip("a").startswith("baca" * 20)
 
 
-def test_who_is_placed_at_a_lower_priority_does_not_keep_those_above_waiting() -> None:
+def test_a_workload_placed_at_a_lower_priority_does_not_keep_those_above_waiting() -> None:
     """One attempt of b in ten finds a place."""
     order = attempts_behind(50, lambda id_: id_[0] == "c" or id_ == "b10", levels=(1000, 10, 0))
     others = [name for name in order if name != "a"]
@@ -506,7 +506,7 @@ def test_who_is_placed_at_a_lower_priority_does_not_keep_those_above_waiting() -
     assert others[20:23] == ["b", "b", "c"], "one that is placed keeps its turn"
 
 
-def test_who_finds_no_place_either_takes_every_second_attempt_at_most() -> None:
+def test_a_namespace_that_finds_no_place_either_takes_every_second_attempt_at_most() -> None:
     order = attempts_behind(50, lambda _: False)
     assert order.count("b") == (100 - MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS) / 2
 
@@ -667,7 +667,7 @@ def test_a_namespace_with_a_hopeless_workload_of_its_own_in_the_jam_is_passed_ov
     assert len(order) <= MAX_PASSED_OVER_SECONDS / ATTEMPT_SECONDS + 4
 
 
-def test_who_is_placed_has_every_second_turn_however_many_others_find_no_place() -> None:
+def test_a_namespace_whose_pods_are_placed_has_every_second_turn_however_many_others_find_no_place() -> None:
     queue = FairWorkloadQueue(EqualShares(), NEVER)
     for number in range(100):
         queue.put(Order(0, number, f"low-{number}", "low"))

@@ -50,7 +50,7 @@ def share(held: dict[str, int]) -> Fraction:
     ),
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=3),
 )
-def test_the_order_is_that_of_a_list_sorted_anew_before_each_decision(
+def test_the_order_is_that_of_a_list_sorted_again_before_each_decision(
     wanted: list[tuple[str, int, int, tuple[int, int, int]]], theirs: list[tuple[str, int]]
 ) -> None:
     d = nodes()
@@ -154,7 +154,7 @@ def test_pods_that_fit_nowhere_delay_no_other_team_for_long_whatever_their_prior
         assert max(delays.values()) <= MAX_PASSED_OVER_SECONDS + 2 * ATTEMPT_SECONDS
 
 
-def test_who_waits_is_woken_in_the_order_of_turns() -> None:
+def test_pending_pods_are_woken_in_the_order_of_turns() -> None:
     d = Driver([make_node("n1", "s1/l1"), make_node("n2", "s1/l1")])
     d.apply(make_pod("of-a", namespace="a", gpus=8, scheduler="other", node="n1"))
     holder = make_pod("of-x", namespace="x", gpus=8, scheduler="other", node="n2")
@@ -300,7 +300,7 @@ def test_a_namespace_that_used_up_its_decisions_is_passed_over_until_it_has_more
     assert d.engine.next_due() is None
 
 
-def test_a_limit_that_is_lifted_holds_nobody_any_more() -> None:
+def test_a_limit_that_is_lifted_delays_no_decision_any_more() -> None:
     d = Driver(fabric({"s1/l1": 4}), configured("{fairness: {decisionsPerSecond: 1, decisionBurst: 1}}"))
     d.apply(*(make_pod(f"a{n}", created=n) for n in range(6)))
     d.step()

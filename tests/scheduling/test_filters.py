@@ -59,7 +59,7 @@ def test_a_node_that_never_reported_is_taken_for_ready_as_kubernetes_does() -> N
     assert accepts(node, PLAIN)
 
 
-def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
+def test_a_cordoned_node_takes_only_pods_that_tolerate_its_taint() -> None:
     node = make_node("n", unschedulable=True)
     assert not accepts(node, PLAIN)
     assert accepts(node, of(PodSpec(tolerations=[Toleration("node.kubernetes.io/unschedulable", "Exists")])))
@@ -255,7 +255,7 @@ taints = st.lists(st.sampled_from([TAINT, Taint("x", "", "NoExecute")]), max_siz
         st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.tuples(labels, taints, st.booleans()))), max_size=12
     )
 )
-def test_what_is_kept_by_class_is_what_would_be_found_anew(
+def test_what_is_kept_by_class_is_what_a_new_computation_gives(
     steps: list[tuple[str, tuple[dict[str, str], list[Taint], bool] | None]],
 ) -> None:
     from topo_scheduler.scheduling.placing.model.class_views import Views

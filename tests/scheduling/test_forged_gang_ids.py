@@ -32,7 +32,7 @@ def test_a_pod_with_such_an_id_is_found_and_can_change() -> None:
     assert all(pod.metadata.uid not in workload.members for workload in d.engine.workloads._by_id.values())
 
 
-def test_nobody_elses_preemption_fails_by_it() -> None:
+def test_the_preemption_of_other_pods_does_not_fail_by_it() -> None:
     d = fabric_driver({"s1/l1": 1})
     forged(d)
     run_pod(d, "low", "s1-l1-1")

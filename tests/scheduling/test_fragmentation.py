@@ -58,7 +58,7 @@ def test_gpus_of_nodes_that_are_away_are_neither_free_nor_stranded() -> None:
     assert (report.free, report.stranded) == ({"": 8}, {"": 0})
 
 
-def test_models_are_told_apart() -> None:
+def test_gpu_models_are_counted_separately() -> None:
     d = Driver([make_node("a", "s/l", model="A"), make_node("b", "s/l", model="B", gpus=4), make_node("c", "t/l")])
     assert by_level(d, "A")["cluster"].whole_gpus == 8
     assert (by_level(d, "B")["leaf"].whole_gpus, by_level(d, "B")["leaf"].typical) == (4, 4)

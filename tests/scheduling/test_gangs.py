@@ -48,7 +48,7 @@ def test_a_gang_waits_until_all_its_pods_are_there() -> None:
     assert len(d.flight) == 8
 
 
-def test_those_that_come_later_are_told_as_well() -> None:
+def test_pods_that_come_later_get_an_event_as_well() -> None:
     d = cluster()
     pods = [named(number, 8) for number in range(7)]
     d.apply(*pods[:5])
@@ -160,7 +160,7 @@ def test_ranks_without_indices_are_all_different_and_given_again() -> None:
     assert late.metadata.annotations["topology.scheduler/rank"] == ranks[lost.metadata.name]
 
 
-def test_the_address_tells_the_path_and_the_node() -> None:
+def test_the_address_names_the_path_and_the_node() -> None:
     d = cluster()
     pod = make_pod("p", gpus=8)
     d.run(pod)
@@ -286,7 +286,7 @@ def test_the_size_of_a_job(job: Job, size: int | None) -> None:
         (make_job("train", parallelism=5), ""),
     ],
 )
-def test_a_gang_that_is_larger_than_its_job_is_told_so(job: Job, why: str) -> None:
+def test_a_gang_that_is_larger_than_its_job_gets_an_event_that_says_so(job: Job, why: str) -> None:
     d = cluster()
     job.metadata.annotations["topology.scheduler/gang-size"] = "5"
     d.own(job_owner(job))
@@ -322,7 +322,7 @@ ROLLING = (
 )
 
 
-def test_a_rolling_update_that_can_not_complete_a_gang_is_told_so() -> None:
+def test_a_rolling_update_that_can_not_complete_a_gang_gets_an_event_that_says_so() -> None:
     d = cluster()
     assert len(d.run(*deployed(d, "old", 0, 1, 2))) == 3
     surge = deployed(d, "new", 0)
@@ -359,7 +359,9 @@ ORDERED = (
 
 
 @pytest.mark.parametrize("annotations", [{"gang-size": "3"}, {"gang-name": "workers", "gang-size": "3"}])
-def test_a_stateful_set_that_makes_one_pod_after_another_is_told_so(annotations: dict[str, str]) -> None:
+def test_a_stateful_set_that_makes_one_pod_after_another_gets_an_event_that_says_so(
+    annotations: dict[str, str],
+) -> None:
     d = cluster()
     d.own(owner("StatefulSet", "workers", annotations))
     pods = [make_pod(f"workers-{number}", gpus=8, owner=controlled_by("StatefulSet", "workers")) for number in range(2)]
@@ -383,7 +385,7 @@ def test_a_stateful_set_of_another_controller_is_as_that_one_makes_it() -> None:
 
 
 @pytest.mark.parametrize("late_decides", [False, True])
-def test_pods_that_ask_for_another_size_of_their_gang_are_told_once(late_decides: bool) -> None:
+def test_pods_that_ask_for_another_size_of_their_gang_get_one_event(late_decides: bool) -> None:
     d = cluster()
     early = [named(number, 4) for number in (1, 2)]
     late = named(0 if late_decides else 3, 9)
@@ -412,7 +414,7 @@ def test_a_size_that_changes_on_the_owner_is_no_conflict() -> None:
     assert d.told(reason=Reason.GROUP_CONFLICT) == []
 
 
-def test_the_size_is_found_again_when_the_job_changes() -> None:
+def test_the_size_is_read_again_when_the_job_changes() -> None:
     d = cluster()
     d.own(job_owner(make_job("train", parallelism=4, completions=4, annotations={"gpu-count": "32"})))
     d.apply(*[of_job(number) for number in range(3)])

@@ -113,7 +113,7 @@ def test_gang_false_is_above_all_and_contradicts_what_names_a_group(number: int)
     assert bool(reading.warnings) == (RULES[number][0] != "lws"), "labels of a controller are no user's wish"
 
 
-def test_those_that_agree_are_not_told_of() -> None:
+def test_groups_and_annotations_that_agree_cause_no_warning() -> None:
     pod = in_group(pod_with(9), "native")
     groups = served(make_group("native", 8))
     reading = understood(pod, groups, JOB)
@@ -181,7 +181,7 @@ def test_one_of_another_namespace_is_never_joined(api: GroupApi) -> None:
 
 
 @pytest.mark.parametrize("api", [GroupApi.PLUGINS, GroupApi.SIGS, GroupApi.VOLCANO])
-def test_an_api_that_is_not_served_is_passed_over_with_a_word_to_whom_it_surprises(api: GroupApi) -> None:
+def test_an_api_that_is_not_served_is_ignored_with_a_warning_unless_another_rule_applies(api: GroupApi) -> None:
     none = served(apis=())
     reading = understood(in_group(make_pod("p"), "g", api), none)
     assert not reading.workload.gang
@@ -347,7 +347,7 @@ def test_sizes_on_pods_that_make_no_sense(size: str) -> None:
     assert "kueue.x-k8s.io/pod-group-total-count" in understood(pod, ALL).member.problem
 
 
-def test_a_name_without_a_size_is_told() -> None:
+def test_a_name_without_a_size_is_reported() -> None:
     reading = understood(make_pod("p", labels=KUEUE), ALL)
     assert not reading.workload.gang
     assert reading.warnings[0][0] is Reason.GROUP_IGNORED

@@ -54,7 +54,7 @@ def test_a_successor_completes_a_partially_bound_gang_before_an_older_pod_is_pla
     assert second.where(*older) == {}
 
 
-def test_pods_found_bound_after_the_first_decision_do_not_put_a_gang_first() -> None:
+def test_pods_bound_by_others_after_the_first_decision_do_not_put_a_gang_first() -> None:
     """Any user that may create pods could claim that: a pod with a node and a gang-id of its own namespace."""
     d = Driver(fabric({"s1/l1": 4}))
     d.settle()
@@ -110,7 +110,7 @@ def test_it_is_rolled_back_after_five_seconds_and_pauses_longer_each_time() -> N
     assert workload.not_before == pytest.approx(d.now + 2 * FIRST_PAUSE_SECONDS)
 
 
-def test_a_gang_that_was_found_half_is_rolled_back_unless_a_member_says_it_ran_complete() -> None:
+def test_a_partially_bound_gang_is_rolled_back_by_a_successor_unless_a_member_says_it_ran_complete() -> None:
     first = Driver(fabric({"s1/l1": 4}))
     pods = gang(4)
     half(first, pods)

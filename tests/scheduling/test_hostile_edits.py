@@ -62,7 +62,7 @@ def test_members_that_are_deleted_in_order_are_not_each_followed_by_a_look_at_al
 
 
 @pytest.mark.parametrize("grace", [601, 900, 1200])
-def test_nobody_else_is_evicted_shortly_before_a_victim_with_a_long_grace_period_ends(grace: int) -> None:
+def test_no_other_pod_is_evicted_shortly_before_a_victim_with_a_long_grace_period_ends(grace: int) -> None:
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     low = run_pod(d, "low", "s1-l1-1")
     run_pod(d, "other", "s1-l2-1", priority=1)

@@ -63,7 +63,7 @@ def test_members_that_keep_apart_by_node_get_a_node_each() -> None:
     assert set(d.run(*web_gang(3, one_gpu_spec(affinity=pod_anti_affinity(HOSTNAME)))).values()) == {"n1", "n2", "n3"}
 
 
-def test_who_keeps_away_goes_elsewhere_and_waits_where_there_is_no_elsewhere() -> None:
+def test_a_pod_with_anti_affinity_goes_elsewhere_and_waits_where_there_is_no_elsewhere() -> None:
     d = nodes_in_racks("a", "a", "b")
     bound = web_pod("there", node="n1")
     d.apply(bound)
@@ -80,7 +80,7 @@ def test_who_keeps_away_goes_elsewhere_and_waits_where_there_is_no_elsewhere() -
     assert d.flight[late.metadata.uid].node in ("n1", "n2")
 
 
-def test_who_runs_may_keep_others_away() -> None:
+def test_a_running_pod_may_keep_others_away() -> None:
     d = nodes_in_racks("a", "a", "b")
     guard = make_pod("guard", spec=one_gpu_spec(affinity=pod_anti_affinity("rack")), node="n1", scheduler="other")
     d.apply(guard)
@@ -115,7 +115,7 @@ def test_namespaces_are_chosen_by_their_labels() -> None:
     assert both.metadata.uid in d.flight, "woken by the labels of a namespace"
 
 
-def test_what_a_guard_means_while_namespaces_are_not_known_is_everybody() -> None:
+def test_a_guard_excludes_pods_of_every_namespace_while_namespaces_are_not_known() -> None:
     d = nodes_in_racks("a", "b")
     term = PodAffinityTerm(WEB_PODS, namespace_selector=LabelSelector({"stage": "production"}), topology_key="rack")
     far = Affinity(pod_anti_affinity=PodAffinity([term]))
@@ -123,7 +123,7 @@ def test_what_a_guard_means_while_namespaces_are_not_known_is_everybody() -> Non
     assert d.run(web_pod("one")) == {"one": "n2"}
 
 
-def test_a_gang_stays_away_from_who_keeps_it_away() -> None:
+def test_a_gang_stays_away_from_a_pod_whose_anti_affinity_excludes_it() -> None:
     d = nodes_in_racks("a", "a", "b", "b")
     d.apply(make_pod("guard", spec=one_gpu_spec(affinity=pod_anti_affinity("rack")), node="n1", scheduler="other"))
     requests: dict[str, Quantity] = {NVIDIA: 8}
@@ -131,7 +131,7 @@ def test_a_gang_stays_away_from_who_keeps_it_away() -> None:
     assert set(d.run(*web_gang(2, whole)).values()) == {"n3", "n4"}
 
 
-def test_who_wants_company_goes_to_it_and_waits_for_it() -> None:
+def test_a_pod_with_affinity_waits_for_a_matching_pod_and_goes_near_it() -> None:
     d = nodes_in_racks("a", "b", "b")
     follower = make_pod("follower", spec=one_gpu_spec(affinity=pod_affinity("rack")))
     d.apply(follower)
@@ -161,7 +161,7 @@ def test_replicas_are_spread() -> None:
     assert sum(pod.spec.node_name == "n3" for pod in pods) == 2
 
 
-def test_who_comes_between_decision_and_bind_is_seen() -> None:
+def test_a_pod_that_comes_between_decision_and_bind_is_seen() -> None:
     for mine, theirs, words in (
         (one_gpu_spec(80), one_gpu_spec(80), "a pod with the same host port"),
         (one_gpu_spec(affinity=pod_anti_affinity("rack")), one_gpu_spec(), "a pod that its anti-affinity excludes"),

@@ -53,7 +53,7 @@ def test_a_level_that_does_not_exist_is_a_problem_that_names_those_that_do() -> 
     assert "or the key of a node label for one" in text
 
 
-def test_a_level_that_no_node_tells_is_waited_for() -> None:
+def test_a_gang_waits_for_a_level_for_which_no_node_has_a_label() -> None:
     d = Driver(fabric({"s1/a": 2}))
     members = annotated_gang(2, required_level="core")
     assert d.run(*members) == {}
@@ -70,7 +70,7 @@ def test_a_level_for_which_only_other_nodes_have_a_label_is_named(others: list[N
     assert "and its annotation required-level asks for one" in text
 
 
-def test_a_gang_that_no_domain_of_the_level_holds_is_told_so() -> None:
+def test_a_gang_that_no_domain_of_the_level_holds_gets_an_event_that_says_so() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     members = annotated_gang(3, required_level="leaf")
     assert d.run(*members) == {}
@@ -313,7 +313,7 @@ def test_a_pod_alone_does_not_mind() -> None:
     assert d.run(pod) == {"one": "n1"}
 
 
-def test_nodes_that_do_not_tell_a_level_share_no_domain_of_it() -> None:
+def test_nodes_without_a_label_for_a_level_share_no_domain_of_it() -> None:
     d = Driver([*fabric({"s1/a": 3}), *(make_node(f"x{n}", "/b") for n in range(4))])
     busy = fill_nodes(d, "s1-a-1")
     members = annotated_gang(3, required_level="spine")

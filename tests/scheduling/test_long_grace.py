@@ -45,7 +45,7 @@ def test_one_that_should_have_ended_long_ago_is_not_waited_for() -> None:
     assert d.preempted() == ["other"]
 
 
-def test_one_that_goes_far_too_late_is_not_evicted_once_more() -> None:
+def test_one_that_goes_far_too_late_is_not_evicted_again() -> None:
     d = fabric_driver({"s1/l1": 1})
     pod = going(d, run_pod(d, "going", "s1-l1-1"), CENTURIES)
     high = urgent_pod()

@@ -27,7 +27,7 @@ def waiting(d: Driver, size: int = 2, gpus: int = 8) -> list[Pod]:
 # ---------------------------------------------------------------- the words
 
 
-def test_one_pod_moves_where_one_is_enough_and_that_is_told() -> None:
+def test_one_pod_moves_where_one_is_enough_and_an_event_says_so() -> None:
     d = repair_driver({"s1/l1": 2, "s1/l2": 2})
     run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
@@ -71,7 +71,7 @@ def test_nothing_is_changed_by_looking() -> None:
     ],
     ids=lambda pod: pod.metadata.name,
 )
-def test_who_is_not_movable_stays(pod: Pod) -> None:
+def test_a_pod_that_is_not_movable_stays(pod: Pod) -> None:
     d = repair_driver({"s1/l1": 2, "s1/l2": 2})
     pod.metadata.uid = f"{pod.metadata.name}-uid"
     pod.spec.node_name = ""
@@ -93,7 +93,7 @@ def test_a_disruption_budget_is_kept() -> None:
         assert sorted(moves) == expected
 
 
-def test_before_the_budgets_are_known_nobody_is_movable() -> None:
+def test_before_the_budgets_are_known_no_pod_is_movable() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}), REPAIR_ONLY)
     run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
     assert plan_moves(d, waiting(d)) is None
@@ -120,7 +120,7 @@ def test_a_gang_spares_what_it_has_beyond_its_minimum() -> None:
     assert moves == {"crew-0": ("s1-l1-1", "s1-l2-1")} or (moves is not None and len(moves) == 1)
 
 
-def test_who_has_nowhere_to_go_does_not_move() -> None:
+def test_a_pod_without_another_place_does_not_move() -> None:
     d = repair_driver({"s1/l1": 2, "s1/l2": 2})
     run_on(
         d, replicated_pod("a", 5), replicated_pod("b", 5), replicated_pod("c", 4), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"]

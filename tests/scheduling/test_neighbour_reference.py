@@ -101,7 +101,9 @@ def cluster() -> Driver:
 
 @settings(max_examples=400)
 @given(st.lists(SHAPES, min_size=1, max_size=3), st.lists(OCCUPANTS, max_size=6), EVENTS)
-def test_who_stays_pending_fits_nowhere(shapes: list[Shape], occupants: list[Shape], events: list[Event]) -> None:
+def test_a_pod_that_stays_pending_fits_nowhere(
+    shapes: list[Shape], occupants: list[Shape], events: list[Event]
+) -> None:
     d = cluster()
     running = [pod_of(f"runs-{number}", shape, f"n{number % NODES}") for number, shape in enumerate(occupants)]
     d.apply(*running)

@@ -69,7 +69,7 @@ def test_what_another_scheduler_takes_between_decision_and_bind_is_seen_before_t
     assert pod.spec.node_name not in ("", node)
 
 
-def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> None:
+def test_what_another_scheduler_overdraws_is_reported_on_the_pods_of_the_node() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     pod = make_pod("p", gpus=8)
     d.run(pod)
@@ -108,7 +108,7 @@ def test_the_pods_of_a_node_get_one_event_a_minute_that_it_is_oversubscribed() -
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["before the answer", "after the answer"])
-def test_a_binding_that_a_webhook_changed_is_told_and_its_kind_is_in_backoff(answered: bool) -> None:
+def test_a_binding_that_a_webhook_changed_is_reported_and_its_kind_is_in_backoff(answered: bool) -> None:
     d = Driver(fabric({"s1/l1": 3}))
     d.apply(make_pod("full", gpus=8, node="s1-l1-1"))
     pod, other = make_pod("p", gpus=8), make_pod("q", gpus=8, namespace="others")

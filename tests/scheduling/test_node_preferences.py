@@ -87,14 +87,14 @@ def test_and_somewhere_else_when_there_is_no_room() -> None:
     assert d.run(make_pod("p", spec=one_gpu_spec(affinity=rather_on("rack", "c")))) == {"p": "n1"}
 
 
-def test_it_keeps_near_to_whom_it_prefers_and_away_from_whom_it_does_not() -> None:
+def test_a_pod_is_placed_near_pods_that_it_prefers_and_away_from_those_that_it_does_not() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "b"), ("s2/l4", "a"))
     d.apply(web_pod("there", node="n3"))
     assert d.run(make_pod("friend", spec=one_gpu_spec(affinity=rather_near("rack"))))["friend"] in ("n2", "n3")
     assert d.run(make_pod("shy", spec=one_gpu_spec(affinity=rather_away("rack"))))["shy"] in ("n1", "n4")
 
 
-def test_the_wishes_of_who_is_there_count_too() -> None:
+def test_the_preferences_of_running_pods_count_too() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
     d.apply(make_pod("lonely", spec=one_gpu_spec(affinity=rather_near("rack")), node="n3", scheduler="other"))
     assert d.run(web_pod("p")) == {"p": "n3"}
@@ -237,7 +237,7 @@ def test_a_spread_that_can_not_be_parsed_refuses_the_pod_as_kube_schedulers_scor
     assert d.where(pod) == {}
 
 
-def test_what_is_kept_of_likings_is_what_would_be_found_anew() -> None:
+def test_what_is_kept_of_preferences_is_what_a_new_computation_gives() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
     pod = web_pod("p", one_gpu_spec(affinity=rather_away("rack")))
     d.run(pod)

@@ -37,7 +37,7 @@ def test_a_pod_goes_where_one_numa_node_has_all_its_gpus() -> None:
     assert where(pod) == "n1"
 
 
-def test_a_pod_that_no_numa_node_holds_is_pending_and_is_told_what_is_free() -> None:
+def test_a_pod_that_no_numa_node_holds_is_pending_and_its_event_lists_what_is_free() -> None:
     d = driver()
     filler = gpus("filler", 5)
     filler.spec.node_name = "n0"

@@ -115,7 +115,7 @@ def test_only_as_many_as_are_needed_give_up_their_devices() -> None:
     assert sum(bool(failures(d, pod)) for pod in pods) == 1
 
 
-def test_nobody_does_for_a_gang_that_would_have_no_room_all_the_same() -> None:
+def test_nothing_is_given_up_for_a_gang_that_would_have_no_room_all_the_same() -> None:
     d = scene(nodes=2)
     low = d.pod("low", asking(8))
     waiting(d, low)

@@ -69,7 +69,7 @@ def test_only_as_many_as_are_needed_give_up_their_room() -> None:
     assert sum(bool(d.told(pod, Reason.BIND_FAILED)) for pod in pods) == 1
 
 
-def test_nobody_does_for_a_gang_that_would_have_no_room_all_the_same() -> None:
+def test_nothing_is_given_up_for_a_gang_that_would_have_no_room_all_the_same() -> None:
     d = StorageDriver(fabric({"s1/l1": 3}))
     pods = waiting(d, 2)
     run(d, make_pod("runs", gpus=8, node="s1-l1-3", priority=9))

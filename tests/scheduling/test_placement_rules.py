@@ -179,7 +179,7 @@ def test_the_reason_names_the_rule_where_it_is_the_cause() -> None:
     assert leaves(d, *pods) == {"s1-l2"}
 
 
-def test_one_that_not_even_the_empty_cluster_can_keep_is_told_as_such() -> None:
+def test_one_that_not_even_the_empty_cluster_can_keep_is_reported_as_such() -> None:
     d = driver({"s1/l1": 2, "s1/l2": 2}, "{name: tight, maxLeaves: 1}")
     pods = gang(4)
     assert d.run(*pods) == {}

@@ -138,7 +138,7 @@ def test_its_reason_is_counted_beside_the_others() -> None:
     assert d.told(pod)[0].startswith("0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) were elsewhere.")
 
 
-def test_a_label_that_changes_is_filtered_anew() -> None:
+def test_a_label_that_changes_is_filtered_again() -> None:
     d = driven(zoned(a="west"), ZONES)
     pod = make_pod("p", gpus=1, annotations={ZONE: "east"})
     assert d.run(pod) == {}
@@ -147,7 +147,7 @@ def test_a_label_that_changes_is_filtered_anew() -> None:
     assert d.where(pod) == {"p": "a"}
 
 
-def test_an_annotation_that_changes_is_read_anew() -> None:
+def test_an_annotation_that_changes_is_read_again() -> None:
     d = driven(zoned(a="west"), ZONES)
     pod = make_pod("p", gpus=1, annotations={ZONE: "east"})
     assert d.run(pod) == {}
@@ -213,14 +213,14 @@ def test_weights_are_reloaded() -> None:
     assert d.run(make_pod("after", gpus=1)) == {"after": "s1-l2-1"}
 
 
-def test_a_weight_for_a_score_nobody_has_is_complained_of() -> None:
+def test_a_weight_for_a_score_that_no_plugin_has_is_complained_of() -> None:
     d = driven((), config=configured("{scoringWeights: {plugins: {coldness: 1}}}"))
     d.step()
     (complaint,) = d.complaints()
     assert "spec.scoringWeights.plugins.coldness" in complaint
 
 
-def test_the_score_is_told_for_members_that_are_placed_again() -> None:
+def test_the_score_is_recorded_for_members_that_are_placed_again() -> None:
     d = driven(fabric({"s1/l1": 3}), scored("likes", 0.5, s1_l1_1=300, s1_l1_2=300, s1_l1_3=300))
     pods = gang(2, controlled=True)
     d.own(Owner("ReplicaSet", "g", uid="uid-g"))
@@ -352,7 +352,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_filter_that_fails_is_told_on_the_pod_and_changes_nothing(kind: str) -> None:
+def test_a_filter_that_fails_gets_an_event_on_the_pod_and_changes_nothing(kind: str) -> None:
     accepts, problem = WRONG[kind]
     d = driven(fabric({"s1/l1": 2}), filtering(accepts, name="sensor"))
     before = d.engine.world.nodes.allocatable.copy()
@@ -547,7 +547,7 @@ def test_a_score_for_pods_alone_decides_where_it_is_named() -> None:
     assert d.complaints() == []
 
 
-def test_a_score_for_pods_alone_that_fails_harms_nobody_else() -> None:
+def test_a_score_for_single_pods_that_fails_affects_no_gang() -> None:
     def broken(table: Nodes, request: Request, rows: Int64) -> Int64:
         raise RuntimeError("too hot")
 

@@ -84,7 +84,7 @@ def test_pods_whose_definition_is_deleted_wait_and_go_on_when_it_is_back() -> No
     assert len(d.where(*pods)) == 2
 
 
-def test_pods_found_bound_say_that_there_was_a_group() -> None:
+def test_pods_bound_earlier_show_that_there_was_a_group() -> None:
     """A new process: the definition is gone, and the pending pods are listed first."""
     d = Driver(fabric({"s1/l1": 4}))
     d.serve(GroupApi.PLUGINS, Serving.ABSENT)
@@ -173,7 +173,9 @@ def test_a_changed_minimum_is_understood_by_the_pods_that_wait() -> None:
 
 
 @pytest.mark.parametrize("deleted_first", [True, False], ids=["after the last pod that waited", "before it"])
-def test_a_gang_whose_minimum_becomes_what_runs_is_not_rolled_back_though_nobody_waits(deleted_first: bool) -> None:
+def test_a_gang_whose_minimum_becomes_what_runs_is_not_rolled_back_though_no_pod_is_pending(
+    deleted_first: bool,
+) -> None:
     d = Driver(fabric({"s1/l1": 6}))
     d.groups(make_group("g", 4, api=GroupApi.VOLCANO))
     made = members(4, api=GroupApi.VOLCANO)
@@ -324,7 +326,7 @@ def test_a_preference_for_near_does_not_relax_what_the_group_asks() -> None:
     assert len(d.run(*members(3, "free"))) == 3
 
 
-def test_a_level_that_no_node_tells_is_named() -> None:
+def test_a_level_for_which_no_node_has_a_label_is_named() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     d.groups(make_group("g", 2, key="topology.scheduler/core"))
     waiting = members(2)

@@ -123,7 +123,7 @@ def test_preemption_can_be_switched_off_and_on() -> None:
     assert d.preempted() == ["low"]
 
 
-def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
+def test_no_pod_is_preempted_before_the_budgets_are_known() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     run_pod(d, "low", "s1-l1-1")
     d.apply(urgent_pod())
@@ -137,7 +137,7 @@ def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
 
 
 @pytest.mark.unrecorded
-def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
+def test_no_pod_is_preempted_before_that_can_be_planned_at_once() -> None:
     d = fabric_driver({"s1/l1": 1})
     d.engine.preempting.ready = False
     run_pod(d, "low", "s1-l1-1")
@@ -151,7 +151,7 @@ def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
     assert d.preempted() == ["low"]
 
 
-def test_a_place_that_is_merely_preferred_costs_nobody_his() -> None:
+def test_no_pod_is_preempted_for_a_place_that_is_merely_preferred() -> None:
     d = fabric_driver({"s1/l1": 2, "s1/l2": 2})
     run_pod(d, "a", "s1-l1-1")
     run_pod(d, "b", "s1-l2-1")
@@ -163,7 +163,7 @@ def test_a_place_that_is_merely_preferred_costs_nobody_his() -> None:
     assert d.preempted() == []
 
 
-def test_one_that_no_room_would_help_evicts_nobody() -> None:
+def test_one_that_no_room_would_help_evicts_no_pod() -> None:
     d = fabric_driver({"s1/l1": 1})
     run_pod(d, "low", "s1-l1-1")
     d.apply(urgent_pod(gpus=9), *with_priority(gang(2), 10))
@@ -287,7 +287,7 @@ def test_a_claim_ends_with_its_workload() -> None:
     assert len(d.engine.preempting.nominations) == 0
 
 
-def test_who_is_placed_elsewhere_keeps_no_claim() -> None:
+def test_a_pod_that_is_placed_elsewhere_keeps_no_nomination() -> None:
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     run_pod(d, "a", "s1-l1-1")
     equal = run_pod(d, "b", "s1-l2-1", priority=10)
@@ -321,7 +321,7 @@ def test_a_gang_that_is_placed_keeps_no_nomination() -> None:
     assert len(d.engine.preempting.nominations) == 0
 
 
-def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
+def test_a_refused_eviction_is_reported_and_the_scheduler_searches_for_other_victims() -> None:
     d = fabric_driver({"s1/l1": 2})
     first, second = run_pod(d, "a", "s1-l1-1"), run_pod(d, "b", "s1-l1-2")
     high = urgent_pod()
@@ -444,7 +444,7 @@ def test_an_eviction_that_is_never_answered_is_given_up() -> None:
     assert d.preempted() == ["a", "b"]
 
 
-def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:
+def test_a_budget_is_not_reported_if_evicting_its_pods_makes_no_room() -> None:
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     d.apply(make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"}))
     run_pod(d, "equal", "s1-l2-1", gpus=6, priority=10)
@@ -457,7 +457,7 @@ def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:
     assert "PodDisruptionBudget" not in text
 
 
-def test_a_budget_that_blocks_for_ever_is_told_and_the_queue_moves_on() -> None:
+def test_a_budget_that_blocks_for_ever_is_reported_and_the_queue_moves_on() -> None:
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     low = make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"})
     d.apply(low)

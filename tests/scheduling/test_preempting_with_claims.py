@@ -242,7 +242,7 @@ def test_devices_that_a_driver_withdraws_are_no_fault_of_the_namespace_that_had_
 
 
 @pytest.mark.parametrize(("devices", "answers"), [(0, False), (1, False), (3, False), (4, True), (8, True)])
-def test_who_takes_over_answers_for_devices_that_pods_were_evicted_for_if_it_uses_half(
+def test_a_pod_that_takes_over_answers_for_devices_that_pods_were_evicted_for_if_it_uses_half(
     devices: int, *, answers: bool
 ) -> None:
     """One claim has all devices of a pod."""

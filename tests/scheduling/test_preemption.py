@@ -75,7 +75,7 @@ def test_then_the_name() -> None:
 # ---------------------------------------------------------------- what is never done
 
 
-def test_nobody_of_equal_or_higher_priority_gives_way() -> None:
+def test_no_pod_of_equal_or_higher_priority_is_preempted() -> None:
     s = preemption_scene(2, RunningPod("s1l1n1", priority=10), RunningPod("s1l1n2", priority=11))
     assert s.plan(single(8)) is None
 
@@ -119,7 +119,7 @@ def test_a_pod_of_a_daemonset_stays() -> None:
     assert preemption_scene(1, RunningPod("s1l1n1", daemon=True, gpus=0, cpu=60_000)).candidates().pods == []
 
 
-def test_who_is_spared_stays() -> None:
+def test_a_pod_that_is_spared_stays() -> None:
     s = preemption_scene(2, RunningPod("s1l1n1", ran=1), RunningPod("s1l1n2", ran=2))
     s.spared.add("v0")
     assert s.victims(single(8)) == ["v1"]

@@ -36,21 +36,21 @@ def published(*, members: int = 4, gpus: int = 8, leaves: dict[str, int]) -> lis
         ({"s1/l1": 2, "s2/l1": 2}, 4, 8, ("cluster", "3", "4.67")),
     ],
 )
-def test_every_pod_of_a_gang_tells_levels_and_hops(
+def test_every_pod_of_a_gang_gets_levels_and_hops(
     leaves: dict[str, int], members: int, gpus: int, quality: tuple[str, str, str]
 ) -> None:
     expected = dict(zip(NAMES[1:], quality, strict=True))
     assert published(members=members, gpus=gpus, leaves=leaves) == [expected] * members
 
 
-def test_a_pod_alone_tells_its_score_only() -> None:
+def test_a_single_pod_gets_only_its_score() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     pod = make_pod("p", gpus=1)
     d.run(pod)
     assert [name for name in NAMES if PREFIX + name in pod.metadata.annotations] == ["score"]
 
 
-def test_a_member_that_is_placed_again_tells_of_the_whole_gang() -> None:
+def test_a_member_that_is_placed_again_gets_the_quality_of_the_whole_gang() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
     pods = gang(2, controlled=True)
     d.chains["uid-g"] = ()

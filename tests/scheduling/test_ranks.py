@@ -115,7 +115,7 @@ def test_members_without_numbers_are_numbered_along_the_network_whatever_they_as
     assert sorted(ranks(*made).values()) == list(range(6))
 
 
-def test_each_is_told_its_address() -> None:
+def test_each_member_gets_its_address() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     d.groups(make_group("g", 2))
     made = [member(f"w{n}", {TYPE: "worker", REPLICA: str(n)}) for n in range(2)]

@@ -134,7 +134,7 @@ def test_free_gpus_on_nodes_that_pods_may_not_use() -> None:
     assert explanation_of(d, pod).reason == "12 GPUs are free, but 8 of them on nodes that had untolerated taint(s)."
 
 
-def test_free_gpus_of_nodes_that_are_away_are_told_apart() -> None:
+def test_free_gpus_of_nodes_that_are_away_are_counted_separately() -> None:
     nodes = fabric({"s/l": 3})
     nodes[0].spec.unschedulable = True
     d = Driver(nodes)
@@ -157,7 +157,7 @@ def test_of_several_models_the_one_with_most_is_named() -> None:
 # ---------------------------------------------------------------- domains
 
 
-def test_every_leaf_and_spine_tells_free_room_and_what_took_its_nodes() -> None:
+def test_every_leaf_and_spine_shows_free_room_and_what_took_its_nodes() -> None:
     nodes = fabric({"s/a": 3, "s/b": 2, "t/a": 2})
     nodes[1].spec.unschedulable = True
     d = Driver(nodes)
@@ -255,7 +255,7 @@ def test_the_level_may_be_dropped() -> None:
     )
 
 
-def test_a_model_that_no_node_has_is_told_with_those_that_there_are() -> None:
+def test_the_reason_names_a_model_that_no_node_has_and_those_that_exist() -> None:
     d = Driver([make_node("a", "s/l", model="NVIDIA-H100-80GB-HBM3"), make_node("b", "s/m", model="A100")])
     single = make_pod("single", gpus=1, annotations={"gpu-model": "H100"})
     members = gang(2)
@@ -330,7 +330,7 @@ def waiting(d: Driver) -> list[Pod]:
     return pods
 
 
-def test_remedies_are_told_after_the_reason_as_event_and_condition_of_each_pod() -> None:
+def test_remedies_are_published_after_the_reason_as_event_and_condition_of_each_pod() -> None:
     d = Driver(fabric({"s/a": 2}))
     pods = waiting(d)
     before = d.told(pods[0])
@@ -361,7 +361,7 @@ def test_less_than_half_of_a_gang_is_no_remedy_but_how_many_fit_is_reported() ->
     assert "What would help, cheapest first: (1) end " in text
 
 
-def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_change() -> None:
+def test_they_are_reported_once_as_long_as_they_stay_the_same_and_again_when_they_change() -> None:
     d = Driver(fabric({"s/a": 2, "t/a": 1}))
     pods = waiting(d)
     assert d.explain()
@@ -373,7 +373,7 @@ def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_ch
     assert "bring back node s-a-3" in d.told(pods[0])[-1]
 
 
-def test_they_stand_behind_what_is_told_later_too() -> None:
+def test_they_follow_what_is_reported_later_too() -> None:
     """After a while an event reports reserved nodes, though nothing changed: the condition keeps the remedies."""
     d = Driver(fabric({"s/a": 2}), configured("{reservation: {after: 30s}}"))
     d.apply(foreign_pod("x", "s-a-1", expected="1h"))
@@ -394,7 +394,7 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
     assert conditions == list(dict.fromkeys(conditions)), "none of it is reported twice"
 
 
-def test_what_would_help_is_told_anew_when_the_required_level_relaxes() -> None:
+def test_what_would_help_is_reported_again_when_the_required_level_relaxes() -> None:
     d = Driver(fabric({"s/a": 2, "t/a": 2}))
     d.apply(foreign_pod("x", "s-a-1"))
     asked = {"gang-name": "g", "gang-size": "5", "required-level": "spine", "relax-after": "10m"}
@@ -409,7 +409,7 @@ def test_what_would_help_is_told_anew_when_the_required_level_relaxes() -> None:
     assert "What would help, cheapest first: (1) reduce it to 3 pods" in d.told(pods[0])[-1]
 
 
-def test_a_gang_that_was_placed_meanwhile_is_not_told_of() -> None:
+def test_a_gang_that_was_placed_meanwhile_is_not_explained() -> None:
     d = Driver(fabric({"s/a": 2}))
     waiting(d)
     d.delete(d.pods[next(uid for uid, pod in d.pods.items() if pod.metadata.name == "x")])
@@ -576,7 +576,7 @@ def test_a_quota_is_not_wished_away() -> None:
     assert explanation.ways[0].size == 2
 
 
-def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> None:
+def test_that_an_explanation_is_to_follow_is_known_until_it_is_reported_or_nothing_helps() -> None:
     d = Driver([make_node("a", "s1/l1"), make_node("b", "s1/l2")])
     why_ = d.engine.why
     pods = gang(2, gpus=8)

@@ -268,7 +268,7 @@ def cheapest(case: Case) -> tuple[int, int] | None:
 
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_every_way_out_that_is_told_is_true(case: Case) -> None:
+def test_every_remedy_that_is_reported_is_true(case: Case) -> None:
     ways = told(case)
     for way in ways:
         event(f"told: {way.kind}")
@@ -281,7 +281,7 @@ def test_every_way_out_that_is_told_is_true(case: Case) -> None:
 
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_the_size_that_is_told_is_the_largest_that_fits(case: Case) -> None:
+def test_the_size_that_is_reported_is_the_largest_that_fits(case: Case) -> None:
     assume(not placed(case, members(case)))
     fitting = [size for size in range(1, case.size) if placed(case, members(case, size))]
     sizes = [way.size for way in told(case) if way.kind is RemedyKind.REDUCE]
@@ -291,7 +291,7 @@ def test_the_size_that_is_told_is_the_largest_that_fits(case: Case) -> None:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_no_fewer_pods_would_do_than_those_that_are_told_to_end(case: Case) -> None:
+def test_no_fewer_pods_would_do_than_a_remedy_ends(case: Case) -> None:
     assume(not placed(case, members(case)))
     assume(len(units(case)) <= 5)
     expected = cheapest(case)
@@ -302,7 +302,7 @@ def test_no_fewer_pods_would_do_than_those_that_are_told_to_end(case: Case) -> N
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_the_time_that_is_told_is_the_first_at_which_there_is_room(case: Case) -> None:
+def test_the_time_that_is_reported_is_the_first_at_which_there_is_room(case: Case) -> None:
     assume(not placed(case, members(case)))
     ends: dict[str, int] = {}
     for held in case.held:
@@ -403,7 +403,7 @@ def fewest(case: Case) -> int | None:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(st.data())
-def test_no_fewer_nodes_would_do_than_those_that_are_told_to_come_back(data: st.DataObject) -> None:
+def test_no_fewer_nodes_would_do_than_a_remedy_brings_back(data: st.DataObject) -> None:
     case = data.draw(harder_gangs(data.draw(st.sampled_from(GANGS))))
     states = data.draw(st.lists(st.integers(0, 5), min_size=len(case.places), max_size=len(case.places)))
     places = [
@@ -531,7 +531,7 @@ def singles(case: Case) -> list[Remedy]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(hard_cases())
-def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_there_is_one(case: Case) -> None:
+def test_combinations_are_reported_only_where_nothing_helps_by_itself_and_then_if_there_is_one(case: Case) -> None:
     assume(not placed(case, members(case)))
     ways = told(case)
     combined = [way for way in ways if way.kind is RemedyKind.COMBINE]
@@ -673,7 +673,7 @@ def test_lost_members_are_given_room_beside_those_that_run() -> None:
     assert again.spec.node_name
 
 
-def test_who_holds_the_host_port_is_told() -> None:
+def test_the_pods_that_hold_the_host_port_are_named() -> None:
     def wanting(name: str, **more: str) -> Pod:
         pod = make_pod(name, gpus=1, annotations=more)
         pod.spec.containers[0].ports = [ContainerPort(host_port=80)]
@@ -719,7 +719,7 @@ def test_explaining_never_changes_a_decision(case: Case, deleted: list[int]) -> 
 
 
 @pytest.mark.parametrize("first", [5, 3])
-def test_of_many_pods_whose_end_would_do_those_with_the_fewest_gpus_are_told(first: int) -> None:
+def test_of_many_pods_whose_end_would_do_those_with_the_fewest_gpus_are_reported(first: int) -> None:
     """More than can be tried in every combination: on each node a pod of 5 GPUs and one of 3."""
     places = [Place(f"n{n}", "s1/l1", 8) for n in range(20)]
     held = [Held(f"p{n}-{at}-{gpus}", f"n{n}", gpus) for n in range(20) for at, gpus in enumerate((first, 8 - first))]

@@ -67,7 +67,7 @@ def test_the_reason_of_a_pending_pod_counts_the_nodes_that_only_seats_keep_from_
     assert said.replace("2", "1", 1) in d.told(late)[-1]
 
 
-def test_once_given_back_it_is_anybodys_and_who_waited_is_woken() -> None:
+def test_once_given_back_a_node_is_free_for_all_and_pending_pods_are_woken() -> None:
     d = _driver({"s1/l1": 2})
     d.engine.seats_kept("default/m", [SEAT])
     pods = [make_pod(f"p{n}", gpus=8) for n in range(2)]
@@ -125,7 +125,7 @@ def test_another_index_does_not_take_it() -> None:
     assert d.engine.preempting.replacements.holds("seat:default/m:old")
 
 
-def test_a_seat_that_can_not_be_used_any_more_keeps_nobody_waiting() -> None:
+def test_a_reserved_node_that_can_not_be_used_any_more_keeps_no_pod_waiting() -> None:
     d = _driver({"s1/l1": 3})
     pods = _gang(d)
     where = d.run(*pods)

@@ -74,7 +74,7 @@ def test_a_cluster_without_nodes() -> None:
     assert why(Driver(), make_pod("p")).startswith("0/0 nodes are available.")
 
 
-def test_a_gang_is_told_what_it_needs_and_where_most_is_free() -> None:
+def test_the_event_of_a_gang_names_what_it_needs_and_the_largest_free_block() -> None:
     d = Driver(fabric({"s1/l1": 4, "s1/l2": 4}))
     d.run(make_pod("a", gpus=8, annotations={"preferred-domain": "l1"}))
     d.run(make_pod("b", gpus=8, annotations={"preferred-domain": "l2"}))
@@ -91,7 +91,7 @@ def test_a_gang_is_told_what_it_needs_and_where_most_is_free() -> None:
     )
 
 
-def test_a_gang_over_several_leaves_is_told_their_parent() -> None:
+def test_the_event_of_a_gang_over_several_leaves_names_their_parent() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2, "s2/l1": 2, "s2/l2": 2}))
     d.apply(make_pod("x", gpus=8, node="s1-l1-1", scheduler="o"), make_pod("y", gpus=8, node="s2-l1-1", scheduler="o"))
     pods = gang(4)
@@ -103,7 +103,7 @@ def test_a_gang_over_several_leaves_is_told_their_parent() -> None:
     )
 
 
-def test_a_gang_between_two_gpu_models_is_told_that_it_needs_one() -> None:
+def test_a_gang_between_two_gpu_models_gets_an_event_that_it_needs_one() -> None:
     d = Driver([make_node("a", "s1/l1", model="A"), make_node("b", "s1/l1", model="A"), make_node("c", "s1/l1")])
     d.apply(make_pod("x", gpus=8, node="a", scheduler="o"))
     pods = gang(2)
@@ -116,7 +116,7 @@ def test_a_gang_between_two_gpu_models_is_told_that_it_needs_one() -> None:
     )
 
 
-def test_a_gang_larger_than_the_cluster_is_told_so() -> None:
+def test_a_gang_larger_than_the_cluster_gets_an_event_that_says_so() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pods = gang(3)
     d.apply(*pods)
@@ -134,7 +134,7 @@ def test_domains_that_lost_are_kept_with_their_reason() -> None:
     assert dict(decision.domain_reasons) == {("s1", "l1"): "holds 1 of 2 pods", ("s1", "l2"): "holds 1 of 2 pods"}
 
 
-def test_a_reason_is_told_once_and_again_when_it_changes() -> None:
+def test_a_reason_is_reported_once_and_again_when_it_changes() -> None:
     d = Driver([make_node("n", "s/l", gpus=1)])
     pod = make_pod("p", gpus=8)
     d.apply(pod)
@@ -151,7 +151,7 @@ def test_a_reason_is_told_once_and_again_when_it_changes() -> None:
     assert len(d.told(pod)) <= 2
 
 
-def test_refusals_are_told_again_when_their_values_change() -> None:
+def test_refusals_are_reported_again_when_their_values_change() -> None:
     d = Driver(fabric({"s/l": 1}))
     pod = make_pod("p", annotations={"gang-size": "0"})
     d.apply(pod)
@@ -178,7 +178,7 @@ def test_only_members_that_lack_a_node_are_marked() -> None:
     assert d.marked() == {"g-0"}
 
 
-def test_placed_pods_are_told_leaves_score_and_rank() -> None:
+def test_events_of_placed_pods_name_leaves_score_and_rank() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
     pods = gang(4)
     d.run(*pods)

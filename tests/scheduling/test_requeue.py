@@ -328,7 +328,7 @@ def test_our_own_condition_coming_back() -> None:
     assert tried(d) == 0
 
 
-def test_a_pod_told_again() -> None:
+def test_a_pod_that_the_watch_reports_again() -> None:
     d, holder, waiter = full()
     d.tell_again(holder, waiter, holder)
     assert tried(d) == 0
@@ -358,7 +358,7 @@ def test_what_others_take() -> None:
     assert tried(d) == 0
 
 
-def test_an_owner_told_again() -> None:
+def test_an_owner_that_the_watch_reports_again() -> None:
     d = Driver(fabric({"s/l": 1}))
     d.own(owner("ReplicaSet", "r"))
     d.run(make_pod("holder", gpus=8))
@@ -372,7 +372,7 @@ def test_an_owner_told_again() -> None:
 # ---------------------------------------------------------------- alike
 
 
-def test_pods_that_ask_alike_are_told_alike_without_being_planned_again() -> None:
+def test_pods_that_ask_alike_get_the_same_event_without_being_planned_again() -> None:
     d = Driver(fabric({"s/l": 1}))
     pods = [make_pod(f"p-{n}", gpus=9) for n in range(5)]
     d.apply(*pods)

@@ -50,7 +50,7 @@ def in_namespace(namespace: str, pods: list[Pod]) -> list[Pod]:
 # ---------------------------------------------------------------- which nodes
 
 
-def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
+def test_the_domain_that_is_free_first_is_reserved_and_an_event_says_so() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
     run_pod_until(d, "a", "s1-l1-1", ends=7200)
     run_pod_until(d, "b", "s1-l2-2", ends=3600)
@@ -284,7 +284,7 @@ def test_other_places_that_never_become_free_are_not_held_longer_in_turn() -> No
     assert hours_held(d, 24) <= 13
 
 
-def test_who_deletes_and_creates_its_gang_again_holds_nothing_longer() -> None:
+def test_a_gang_that_is_deleted_and_created_again_holds_nothing_longer() -> None:
     assert hours_held(hoarded(), 24, recreates=True) <= 13
 
 
@@ -352,7 +352,7 @@ def test_old_gangs_that_never_get_nodes_do_not_take_the_plans_of_others(namespac
     pytest.fail("the gang got no reservation")
 
 
-def test_pods_of_daemonsets_that_come_and_go_do_not_start_the_search_anew() -> None:
+def test_pods_of_daemonsets_that_come_and_go_do_not_restart_the_search() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
     for name in ("s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"):
         run_pod_until(d, name, name, ends=3600)
@@ -402,11 +402,11 @@ def half_free() -> Driver:
     return d
 
 
-def test_who_ends_in_time_uses_them_meanwhile(half_free: Driver) -> None:
+def test_a_pod_that_ends_in_time_uses_them_meanwhile(half_free: Driver) -> None:
     assert half_free.run(timed_pod("short", "59m")) == {"short": "s1-l1-2"}
 
 
-def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> None:
+def test_pods_that_do_not_end_in_time_are_kept_off_and_get_an_event(half_free: Driver) -> None:
     d = half_free
     long, unknown = timed_pod("long", "1h"), timed_pod("unknown")
     assert d.run(long, unknown) == {}
@@ -454,7 +454,7 @@ def test_higher_priority_is_not_kept_off_and_the_gang_holds_other_nodes() -> Non
     assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
 
 
-def test_who_has_others_give_way_to_it_is_held_nothing_beside() -> None:
+def test_a_gang_that_preempts_others_gets_no_reservation() -> None:
     d = Driver(fabric({"s1/l1": 2}), configured("{preemption: {enabled: false}}"))
     low = run_pod_until(d, "low", "s1-l1-1", ends=3600)
     pods = waiting_gang(d, priority=5)
@@ -472,7 +472,9 @@ def test_who_has_others_give_way_to_it_is_held_nothing_beside() -> None:
 
 
 @pytest.mark.parametrize(("config", "priority", "victims"), [("{}", 3, []), ("{}", 6, ["low"]), (OFF, 3, ["low"])])
-def test_nobody_gives_way_whose_room_would_be_held_for_others(config: str, priority: int, victims: list[str]) -> None:
+def test_no_pod_is_preempted_whose_room_would_be_reserved_for_others(
+    config: str, priority: int, victims: list[str]
+) -> None:
     d = Driver(fabric({"s1/l1": 2}), configured(config))
     d.engine.budgets_known()
     low, high = run_pod_until(d, "low", "s1-l1-1"), run_pod_until(d, "high", "s1-l1-2")
@@ -500,7 +502,7 @@ def test_a_lost_member_of_a_gang_that_runs_is_not_kept_off() -> None:
     assert len(d.run(gang(2, name="crew")[0])) == 1
 
 
-def test_after_the_promised_moment_nobody_is_let_in() -> None:
+def test_after_the_promised_time_no_pod_backfills() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     run_pod_until(d, "late", "s1-l1-1", ends=3600)
     waiting_gang(d)
@@ -509,7 +511,7 @@ def test_after_the_promised_moment_nobody_is_let_in() -> None:
     assert d.run(timed_pod("short", "1s")) == {}, "the pod that is waited for runs longer than it said"
 
 
-def test_who_is_let_in_and_runs_longer_delays_the_gang_no_further_than_that() -> None:
+def test_a_pod_that_backfills_and_runs_longer_delays_the_gang_no_further_than_that() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     late = run_pod_until(d, "late", "s1-l1-1", ends=3600)
     pods = waiting_gang(d)
@@ -621,7 +623,7 @@ def test_of_one_that_is_not_alike_nothing_is_known(image: str, gpus: int) -> Non
     assert not reservations_by_name(d)
 
 
-def test_who_would_use_held_nodes_is_expected_to_take_as_long_as_the_longest_of_its_like() -> None:
+def test_a_pod_that_would_use_reserved_nodes_is_expected_to_take_as_long_as_the_longest_of_its_like() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     for number in range(19):
         ran(d, "run-" + chr(ord("a") + number), 60)
@@ -698,7 +700,7 @@ def test_deleted_workloads_are_forgotten_while_another_has_the_only_reservation(
     assert [*reservations_by_name(d)] == ["large"]
 
 
-def test_who_waits_for_moves_is_forgotten_once_it_is_deleted() -> None:
+def test_a_gang_that_waits_for_moves_is_forgotten_once_it_is_deleted() -> None:
     d = Driver(fabric({"s1/l1": 2}), configured("{repair: {enabled: true, after: 1h}}"))
     run_pod_until(d, "a", "s1-l1-1", ends=360_000)
     pods = waiting_gang(d, seconds=1)
@@ -752,7 +754,7 @@ def test_it_moves_only_to_nodes_that_are_clearly_earlier() -> None:
     assert late.spec.node_name
 
 
-def test_a_new_process_holds_nodes_at_once_for_who_has_waited_under_the_last_one() -> None:
+def test_a_new_process_reserves_nodes_at_once_for_a_gang_that_waited_under_the_last_one() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pod = run_pod_until(d, "a", "s1-l1-1", ends=3600)
     pods = waiting_gang(d)

@@ -74,7 +74,7 @@ def test_devices_that_come_free_are_kept_and_pods_that_end_in_time_use_them() ->
     assert not endless.spec.node_name
 
 
-def test_a_reservation_whose_devices_others_took_is_made_anew() -> None:
+def test_a_reservation_whose_devices_others_took_is_made_again() -> None:
     d, by_node = full()
     pending_gang(d)
     reservation = reservations_by_name(d)["large"]

@@ -103,7 +103,7 @@ def test_a_release_that_fails_is_tried_again() -> None:
     assert pod.spec.node_name
 
 
-def test_devices_of_a_bind_that_was_rejected_are_chosen_anew() -> None:
+def test_devices_of_a_bind_that_was_rejected_are_chosen_again() -> None:
     d = driver()
     pod = d.pod("p", asking(8))
     d.apply(pod)
@@ -342,7 +342,7 @@ def test_a_pod_waits_for_the_binding_conditions_of_its_devices() -> None:
     assert pod.spec.node_name == "n1"
 
 
-def test_claims_that_take_too_long_to_search_hold_up_nobody() -> None:
+def test_claims_that_take_too_long_to_search_delay_no_other_pod() -> None:
     d = driver({"s1/l1": 4}, gpus=16)
     requests = [
         {

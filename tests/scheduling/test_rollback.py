@@ -72,7 +72,7 @@ def test_a_gang_is_not_given_up_while_a_bind_is_on_its_way() -> None:
     assert d.evicted() == ["g-1"]
 
 
-def test_a_gang_of_bare_pods_is_rolled_back_too_and_its_users_are_told_to_create_them_again() -> None:
+def test_a_gang_of_bare_pods_is_rolled_back_too_and_an_event_asks_to_create_them_again() -> None:
     """A gang is whole or gone; the half of one would hold its GPUs for ever."""
     d = Driver(fabric({"s1/l1": 3}))
     pods = gang(3)
@@ -137,7 +137,7 @@ def test_a_gang_that_gets_on_is_not_rolled_back_however_long_it_takes() -> None:
     assert d.evicted() == []
 
 
-def test_a_gang_that_was_rolled_back_starts_anew() -> None:
+def test_a_gang_that_was_rolled_back_starts_again() -> None:
     d = Driver(fabric({"s1/l1": 3}))
     d.own(owner("ReplicaSet", "g"))
     pods = gang(3, controlled=True)

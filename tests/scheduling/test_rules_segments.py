@@ -42,7 +42,7 @@ def test_the_level_of_a_rule_may_be_that_of_segments_or_further_in(rule: str, le
 
 
 @pytest.mark.parametrize("level", ["spine", "core"])
-def test_what_no_leaf_holds_is_told_as_such(level: str) -> None:
+def test_what_no_leaf_holds_is_reported_as_such(level: str) -> None:
     d, pods = small("level: leaf"), in_segments(gang(4), level)
     assert d.run(*pods) == {}
     assert "asks for all leaves in 1 leaf, and not even the empty cluster holds the gang so" in d.told(pods[0])[-1]
@@ -138,7 +138,7 @@ def test_what_is_lost_goes_to_the_part_of_its_spine_where_the_gang_runs(kind: st
 
 
 @pytest.mark.parametrize("segments", [True, False])
-def test_a_level_that_those_that_run_do_not_share_keeps_nobody_waiting(segments: bool) -> None:
+def test_a_level_that_running_members_do_not_share_keeps_no_other_member_pending(segments: bool) -> None:
     """They are on nodes that tell no NVLink domain: the rule came later. Nodes that tell one are full."""
     d = racks("required", "maxLeaves: 2", a1="l1.", a2="l1.", a3="l1.", b1="l2.x")
     d.apply(*(make_pod(f"taken-{node}", gpus=8, node=node, scheduler="another") for node in ("b1", "far")))

@@ -38,7 +38,7 @@ def shared(*cpus: int, config: Configuration | None = None) -> Driver:
     return d
 
 
-def test_nothing_is_left_while_nobody_else_places_pods() -> None:
+def test_no_room_is_left_while_no_other_scheduler_places_pods() -> None:
     d = shared(1)
     assert d.run(make_pod("ours", cpu="1")) == {"ours": "n0"}
 
@@ -99,7 +99,7 @@ def test_pods_of_others_that_wait_for_long_are_not_waited_for() -> None:
     assert d.where(ours) == {"ours": "n0"}
 
 
-def test_the_largest_that_came_lately_tells_how_much_is_left() -> None:
+def test_the_largest_that_came_lately_decides_how_much_is_left() -> None:
     d = shared(9)
     d.apply(theirs("large", cpu="3", node="n0"))
     d.apply(theirs("small", cpu="1", node="n0"))
@@ -128,7 +128,7 @@ def test_patience_ends() -> None:
     assert d.where(ours) == {"ours": "n0"}
 
 
-def test_nobody_is_evicted_for_room_that_is_left_for_others() -> None:
+def test_no_pod_is_evicted_for_room_that_is_left_for_others() -> None:
     d = shared(2)
     d.engine.budgets_known()
     d.engine.may_preempt()
@@ -139,7 +139,7 @@ def test_nobody_is_evicted_for_room_that_is_left_for_others() -> None:
     assert "keep room" in d.told(upper)[0]
 
 
-def test_who_finds_no_room_anyway_is_told_what_there_is_and_may_preempt() -> None:
+def test_a_pod_that_has_no_room_anyway_gets_the_true_reason_and_may_preempt() -> None:
     d = shared(2)
     d.engine.budgets_known()
     d.engine.may_preempt()
@@ -167,7 +167,7 @@ def test_a_bind_that_was_decided_is_not_written_when_others_fill_the_node() -> N
     assert d.engine.may_bind(uid) == "another scheduler is filling node n0 at the same moment"
 
 
-def test_nobody_is_told_that_a_node_has_too_little_because_room_is_left() -> None:
+def test_room_left_for_others_causes_no_event_that_a_node_has_too_little() -> None:
     d = shared(2)
     d.run(ours := make_pod("ours", cpu="2"))
     d.apply(theirs("waits"))
@@ -250,7 +250,7 @@ def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> N
     assert len(d.flight) == 2, f"after {LOST_SECONDS} s the news are not waited for"
 
 
-def test_nobody_spins_while_the_watch_is_late_and_the_others_are_done() -> None:
+def test_the_engine_does_not_spin_while_the_watch_is_late_and_the_others_are_done() -> None:
     d = shared(50)
     waits = theirs("waits")
     d.apply(waits, make_pod("ours", cpu="1"))
@@ -297,7 +297,7 @@ def test_the_end_of_a_backoff_asks_for_no_step_while_nothing_is_decided() -> Non
     assert due > d.now
 
 
-def test_binds_that_hang_hold_up_nobody() -> None:
+def test_binds_that_hang_delay_no_other_pod() -> None:
     d = shared(500)
     d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * MAX_BINDS_IN_FLIGHT)))
     d.step()

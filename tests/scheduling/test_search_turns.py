@@ -145,7 +145,7 @@ def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: py
 
 
 @pytest.mark.parametrize("seconds", [3, 5])
-def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
+def test_a_pod_that_is_late_because_each_step_is_late_searches_in_turn(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     monkeypatch.setattr(search_turns, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)

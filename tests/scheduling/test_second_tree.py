@@ -57,7 +57,7 @@ def test_segments_within_the_rack_each_have_a_leaf() -> None:
     assert in_order == [*["r1a"] * 8, *["r1b"] * 8]
 
 
-def test_a_gang_of_20_nodes_is_larger_than_any_rack_and_told_so() -> None:
+def test_a_gang_of_20_nodes_is_larger_than_any_rack_and_its_event_says_so() -> None:
     d = Driver(nvl72())
     members = annotated_gang(20, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
@@ -66,7 +66,7 @@ def test_a_gang_of_20_nodes_is_larger_than_any_rack_and_told_so() -> None:
     assert "and its annotation required-level asks for one" in text
 
 
-def test_a_gang_that_waits_for_a_rack_is_told_the_largest_block() -> None:
+def test_the_event_of_a_gang_that_waits_for_a_rack_names_the_largest_block() -> None:
     d = Driver(nvl72())
     busy = fill_four_gpu_nodes(d, *(f"r{r}{leaf}-{n}" for r in (1, 2) for leaf in "ab" for n in (1, 2)))
     members = annotated_gang(16, gpus=4, required_level="accelerator-domain")
@@ -84,7 +84,7 @@ def test_a_gang_that_waits_for_a_rack_is_told_the_largest_block() -> None:
     assert leaves(d.where(*members)) == {"r1a", "r1b"}
 
 
-def test_leaves_are_whole_for_who_asks_for_no_rack() -> None:
+def test_leaves_are_whole_for_a_gang_that_asks_for_no_rack() -> None:
     d = Driver(nvl72())
     members = annotated_gang(20, gpus=4)
     assert len(leaves(d.run(*members))) == 3
@@ -137,7 +137,7 @@ def test_a_required_domain_and_a_preferred_leaf_go_together() -> None:
     assert leaves(d.run(*members)) == {"d"}
 
 
-def test_a_level_of_the_second_tree_that_no_node_tells_is_waited_for() -> None:
+def test_a_gang_waits_for_a_level_of_the_second_tree_for_which_no_node_has_a_label() -> None:
     d = Driver(domain_nodes("", {"s1/a": 4}))
     members = annotated_gang(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
@@ -148,7 +148,7 @@ def test_a_level_of_the_second_tree_that_no_node_tells_is_waited_for() -> None:
     assert set(d.where(*members).values()) == {"a-1", "a-2"}
 
 
-def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
+def test_a_preferred_level_for_which_no_node_has_a_label_is_ignored_and_reported() -> None:
     d = Driver(domain_nodes("", {"s1/a": 2}))
     members = annotated_gang(2, gpus=4, preferred_level="accelerator-domain")
     assert len(d.run(*members)) == 2
@@ -158,7 +158,7 @@ def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
     ]
 
 
-def test_nodes_that_tell_no_domain_failure_share_none() -> None:
+def test_nodes_without_a_domain_label_share_no_domain() -> None:
     d = Driver([*domain_nodes("", {"s1/a": 4}), *domain_nodes("x.1", {"s1/b": 1})])
     members = annotated_gang(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
@@ -172,7 +172,7 @@ def test_the_preferred_domain_may_be_one_of_the_second_tree() -> None:
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == []
 
 
-def test_a_preferred_leaf_in_several_domains_is_ignored_and_told() -> None:
+def test_a_preferred_leaf_in_several_domains_is_ignored_and_reported() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain", preferred_domain="s1/a")
     assert len(d.run(*members)) == 4
@@ -266,7 +266,7 @@ def test_a_preferred_domain_is_taken_where_it_can_be_had_and_done_without_elsewh
     assert "The gang needs 2 leaves" in d.told(second[0])[-1]
 
 
-def test_among_equal_places_one_domain_is_taken_though_nobody_asks() -> None:
+def test_among_equal_places_one_domain_is_taken_though_no_annotation_asks_for_it() -> None:
     d = Driver(
         [
             *domain_nodes("x.1", {"s1/a": 1}),
@@ -354,7 +354,7 @@ def test_a_required_domain_relaxes_to_the_whole_fabric() -> None:
     assert any("level relaxed from accelerator-domain to spine after 1m" in text for text in d.told(members[0]))
 
 
-def test_what_relaxed_may_use_nodes_that_tell_no_domain_within_the_limits_per_leaf() -> None:
+def test_what_relaxed_may_use_nodes_without_a_domain_within_the_limits_per_leaf() -> None:
     plain = [make_node("a-1", "s/a", gpus=4), make_node("b-1", "s/b", gpus=4), make_node("b-2", "s/b", gpus=4)]
     d = Driver([*domain_nodes("r1", {"s/c": 1}), *plain], configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"))
     members = annotated_gang(3, gpus=4, required_level="accelerator-domain", relax_after="1m")
@@ -432,7 +432,7 @@ def test_the_fewest_moves_that_free_a_domain_are_found() -> None:
 # ---------------------------------------------------------------- what people see
 
 
-def test_the_largest_gang_is_told_by_level_of_the_second_tree() -> None:
+def test_the_largest_gang_is_reported_by_level_of_the_second_tree() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     fill_four_gpu_nodes(d, "a-1")
     torn = fragmentation(d.engine.world)
@@ -463,7 +463,7 @@ def test_a_node_moved_to_another_domain_counts_there_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_takes_over_completes_a_gang_in_its_domain(seed: int) -> None:
+def test_a_successor_completes_a_gang_in_its_domain(seed: int) -> None:
     first = Driver(DOMAINS_ACROSS_LEAVES)
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     first.apply(*members)

@@ -281,7 +281,7 @@ def test_domains_are_whole_again_once_no_spine_must_be_shared() -> None:
     assert set(d.where(*members).values()) == {"s1-a2", "s2-a1"}
 
 
-def test_what_would_help_is_told_of_whole_domains_once_no_spine_must_be_shared() -> None:
+def test_what_would_help_is_reported_for_whole_domains_once_no_spine_must_be_shared() -> None:
     d = driver(across(), HOME)
     blockers = busy(d, *(node for node in HOME if node not in ("s1-b1", "s1-a1")))
     members = in_pairs(2, required_level="spine", relax_after="10m")
@@ -327,7 +327,7 @@ def test_domains_that_lost_are_those_inside_of_what_must_be_shared(asked_by: str
     assert {path[0] for path, _ in decision.domain_reasons} == {"s1", "s2"}
 
 
-def test_a_rule_that_no_spine_can_keep_is_told_as_such() -> None:
+def test_a_rule_that_no_spine_can_keep_is_reported_as_such() -> None:
     d = driver(across(), HOME, "spine")
     members = annotated_gang(3, segment_size="3", segment_level=DOMAIN_LEVEL)
     assert d.run(*members) == {}

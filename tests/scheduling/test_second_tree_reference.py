@@ -212,7 +212,7 @@ def test_a_preferred_accelerator_domain_is_taken_where_one_has_room_now(
 
 @settings(deadline=None, max_examples=400)
 @given(clusters_with_domains(), wants)
-def test_who_asks_for_no_domain_gets_one_where_it_costs_no_level_and_no_leaf(
+def test_a_gang_that_asks_for_no_domain_gets_one_where_it_costs_no_level_and_no_leaf(
     cluster: tuple[list[Machine], DomainOfNode], want: Want
 ) -> None:
     machines, home = cluster

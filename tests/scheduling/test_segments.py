@@ -149,7 +149,7 @@ def test_a_gang_that_must_share_a_leaf_is_in_one_piece_anyway() -> None:
     assert len(d.run(*members)) == 4
 
 
-def test_a_segment_level_that_no_node_tells_is_waited_for() -> None:
+def test_a_gang_waits_for_a_segment_level_for_which_no_node_has_a_label() -> None:
     d = Driver(fabric({"s1/a": 4}))
     members = annotated_gang(4, segment_size="2", segment_level="core")
     assert d.run(*members) == {}

@@ -27,7 +27,7 @@ def test_each_segment_is_within_one_leaf_with_its_launcher() -> None:
     assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3 + ["s1-c"] * 3
 
 
-def test_a_mixed_segment_that_no_leaf_holds_is_told() -> None:
+def test_a_heterogeneous_segment_that_no_leaf_holds_is_reported() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     members = launcher_gang(2, 4)
     assert d.run(*members) == {}

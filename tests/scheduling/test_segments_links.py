@@ -68,7 +68,7 @@ def test_so_does_that_of_members_that_keep_apart() -> None:
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_what_links_can_never_carry_is_told_as_such(mixed: bool) -> None:
+def test_what_links_can_never_carry_is_reported_as_such(mixed: bool) -> None:
     d = Driver(nodes_with_bandwidth({"s/l1": 4, "s/l2": 4}), configured("{links: [{level: leaf, capacity: 100Gb}]}"))
     pods = bandwidth_gang(6, segment_size="2")
     d.run(*(with_launcher(pods) if mixed else pods))

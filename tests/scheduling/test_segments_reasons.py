@@ -161,7 +161,7 @@ def test_one_pod_moves_for_a_gang_in_segments(mixed: bool) -> None:
 
 
 @pytest.mark.parametrize("segmented", [False, True])
-def test_who_is_in_segments_does_not_move(segmented: bool) -> None:
+def test_a_gang_in_segments_does_not_move(segmented: bool) -> None:
     """The plan would not assign its members again; members of a gang without segments may move."""
     d = repair_driver({"s/a": 2, "s/b": 2})
     annotations: dict[str, Any] = {"gang-name": "there", "gang-size": "2", "placement": "preferred"}

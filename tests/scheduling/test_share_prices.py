@@ -49,7 +49,7 @@ def test_two_that_fill_a_gpu_cost_a_half_each_and_what_fits_beside_many_costs_no
     assert (small.price[810], small.price[160]) == (MILLIONTHS, 0)
 
 
-def test_a_share_of_a_size_that_nobody_has_costs_what_fits_in_its_room() -> None:
+def test_a_share_of_a_size_that_no_pod_has_costs_what_fits_in_its_room() -> None:
     worth = share_worth(in_millionths([(PodKind(1000, share=250), 1)]))
     assert (worth.price[200], worth.price[300], worth.price[510]) == (0, 250_000, 500_000)
 

@@ -152,7 +152,7 @@ def test_one_that_goes_anyhow_for_others_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("lasts", "victims"), [(7100, ["v"]), (7159, [])])
-def test_one_that_would_end_in_time_only_if_it_started_at_once_evicts_nobody(lasts: int, victims: list[str]) -> None:
+def test_one_that_would_end_in_time_only_if_it_started_at_once_evicts_no_pod(lasts: int, victims: list[str]) -> None:
     """The node is reserved for two hours after the start. 31 seconds have passed; 29 more pass until it has room."""
     d = driver({"s1/l1": 1})
     v = low(d, "v", "s1-l1-1", ends=7200)

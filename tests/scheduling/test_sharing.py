@@ -42,7 +42,7 @@ def test_a_domain_is_for_the_namespaces_listed_only() -> None:
     assert spines(d, other) == {"s2"}
 
 
-def test_who_finds_room_in_a_reserved_domain_only_is_told() -> None:
+def test_a_pod_with_room_in_a_reserved_domain_only_gets_an_event() -> None:
     d = cluster("{domainAccess: [{domain: s1/l1, namespaces: [a]}]}", {"s1/l1": 2})
     pod = make_pod("p", namespace="b", gpus=1)
     assert d.run(pod) == {}
@@ -56,7 +56,7 @@ def test_a_gang_keeps_out_of_a_reserved_leaf_and_its_rule_knows() -> None:
     assert {node.rpartition("-")[0] for node in d.run(*pods).values()} == {"s1-l2", "s1-l3"}
 
 
-def test_access_that_is_opened_helps_at_once_and_access_that_is_taken_moves_nobody() -> None:
+def test_access_that_is_opened_helps_at_once_and_access_that_is_taken_evicts_no_pod() -> None:
     d = cluster("{domainAccess: [{domain: s1, namespaces: [a]}]}", {"s1/l1": 1})
     first, second = (make_pod(name, namespace="b", gpus=1, created=n) for n, name in enumerate(("p", "q")))
     assert d.run(first) == {}
@@ -118,7 +118,7 @@ def test_each_namespace_of_a_pattern_has_the_quota_by_itself() -> None:
 
 
 @pytest.mark.parametrize("event", ["ends", "config"])
-def test_who_waits_for_a_quota_is_tried_again_when_it_has_room(event: str) -> None:
+def test_a_pod_that_waits_for_a_quota_is_tried_again_when_it_has_room(event: str) -> None:
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 8}}]}")
     # What is freed lies on a node where the waiting pod could not go.
     d.nodes(make_node("apart", "s3/l1", labels={"kind": "odd"}, unschedulable=True))
@@ -134,7 +134,7 @@ def test_who_waits_for_a_quota_is_tried_again_when_it_has_room(event: str) -> No
     assert d.where(pod)
 
 
-def test_who_waits_for_a_quota_is_not_tried_because_more_of_it_is_used() -> None:
+def test_a_pod_that_waits_for_a_quota_is_not_tried_because_more_of_it_is_used() -> None:
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 12}}]}")
     d.run(make_pod("holder", namespace="a", gpus=8))
     assert d.run(make_pod("waits", namespace="a", gpus=8)) == {}
@@ -156,7 +156,7 @@ def test_a_gang_that_waits_for_a_quota_is_tried_again() -> None:
     assert len(d.where(*pods)) == 2
 
 
-def test_a_quota_does_not_hide_that_no_node_tells_the_level() -> None:
+def test_a_quota_does_not_hide_that_no_node_has_a_label_for_the_level() -> None:
     """No pod is preempted for a gang that no room would help, and the others are served."""
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 16}}]}", {"l1": 2, "l2": 2})
     d.engine.budgets_known()
@@ -255,7 +255,7 @@ def test_a_quota_follows_labels() -> None:
     assert len(d.where(first, second)) == 2, "what its node took along counts no more"
 
 
-def test_a_quota_of_a_domain_that_no_node_is_in_is_nobody_s_reason_to_wait() -> None:
+def test_a_quota_of_a_domain_without_nodes_keeps_no_pod_pending() -> None:
     d = cluster("{quotas: [{namespaces: [a], domain: s2, hard: {gpus: 8}}]}", {"s1/l1": 1})
     pods = team(2)
     assert d.run(*pods) == {}
@@ -267,7 +267,7 @@ def test_a_quota_of_a_domain_that_no_node_is_in_is_nobody_s_reason_to_wait() -> 
     assert "Quota of namespace a in s2: 8 of 8 gpus in use, 9 more asked" in d.told(large)[0]
 
 
-def test_labels_that_take_a_pod_out_of_a_quota_s_domain_help_who_waits_for_it() -> None:
+def test_labels_that_take_a_pod_out_of_a_quota_s_domain_help_pods_that_wait_for_it() -> None:
     d = cluster("{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 8}}]}", {"s1/l1": 2})
     holder = make_pod("holder", namespace="a", gpus=8, scheduler="default-scheduler", node="s1-l1-1")
     pod = make_pod("p", namespace="a", gpus=8)

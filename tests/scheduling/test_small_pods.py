@@ -236,7 +236,7 @@ def test_typical_pods_become_others_when_enough_of_them_have() -> None:
     assert typical.now(()) is second, "counted again, and little moved"
 
 
-def test_a_score_tells_itself_on_the_pod_and_in_the_decision() -> None:
+def test_a_score_is_published_on_the_pod_and_in_the_decision() -> None:
     d = Driver(fabric({"s/l": 1}))
     pod = make_pod("p", gpus=1)
     d.run(pod)
@@ -288,7 +288,7 @@ def test_among_equals_ours_takes_the_fullest_node_and_fgd_the_first(scoring: str
     assert d.complaints() == []
 
 
-def test_scoring_can_be_off_and_a_name_that_nobody_has_is_complained_of() -> None:
+def test_scoring_can_be_off_and_a_name_that_no_plugin_has_is_complained_of() -> None:
     d = Driver(fabric({"s/l": 1}), configured("{smallPods: {scoring: 'off'}}"))
     d.run(make_pod("p", gpus=1))
     assert d.decisions()[0].score.added == ()  # type: ignore[union-attr]
@@ -367,7 +367,7 @@ def test_a_gang_of_shares_is_placed_whole_or_not() -> None:
     assert d.run(*more) == {}
 
 
-def test_a_gang_of_different_pods_with_shares_is_told_what_to_do() -> None:
+def test_a_gang_of_different_pods_with_shares_gets_an_event_with_the_reason() -> None:
     d = Driver([sharing("a")])
     annotations = {"gang-name": "g", "gang-size": "2"}
     pods = [
@@ -449,7 +449,7 @@ def test_pods_that_are_refused_are_not_typical() -> None:
     assert dict(d.engine.world.around.kinds.counts) == {PodKind(1000, 0, 700): 1}
 
 
-def test_nobody_is_evicted_for_a_share() -> None:
+def test_no_pod_is_evicted_for_a_share() -> None:
     d = Driver([sharing("a", gpus=1)])
     d.run(make_pod("low", gpus=1))
     assert d.run(share("high", priority=10)) == {}

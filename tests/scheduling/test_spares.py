@@ -78,7 +78,7 @@ def test_a_node_with_a_taint_that_gpu_pods_tolerate_is_one() -> None:
     assert spares(Driver(nodes, configured(ONE))) == {"s1-l1-1"}
 
 
-def test_where_none_is_free_the_emptiest_becomes_free_as_its_pods_end_and_nobody_is_evicted() -> None:
+def test_where_none_is_free_the_emptiest_becomes_free_as_its_pods_end_and_no_pod_is_evicted() -> None:
     d = cluster(ONE, {"s1/l1": 3})
     pods = [put(f"p{n}", f"s1-l1-{at}", gpus) for n, (at, gpus) in enumerate([(1, 8), (2, 4), (2, 2), (3, 8)])]
     d.apply(*pods)
@@ -119,7 +119,7 @@ def test_pods_of_other_schedulers_do_not_give_way_whatever_their_priority() -> N
 # ---------------------------------------------------------------- who may use them
 
 
-def test_ordinary_pods_do_not_get_them_and_are_told_so() -> None:
+def test_ordinary_pods_do_not_get_them_and_their_events_say_so() -> None:
     d = cluster(ONE, {"s1/l1": 2})
     first, second = (make_pod(name, gpus=8, uid=name, created=n) for n, name in enumerate(("a", "b")))
     assert d.run(first) == {"a": "s1-l1-2"}
@@ -171,7 +171,7 @@ def test_workloads_of_lower_priority_borrow_them() -> None:
     assert len(bare.run(*(make_pod(f"p{n}", gpus=8, uid=f"p{n}", priority=-1) for n in range(2)))) == 1
 
 
-def test_an_ordinary_pod_takes_a_lent_node_from_nobody() -> None:
+def test_an_ordinary_pod_preempts_no_pod_on_a_lent_node() -> None:
     d = cluster(ONE, {"s1/l1": 2})
     d.engine.budgets_known()
     lent = [owned(d, f"p{n}", priority=-1, created=n) for n in range(2)]

@@ -62,7 +62,7 @@ def test_a_tier_further_out_is_a_spine() -> None:
     assert spines[1::2] == [spines[1]] * 3
 
 
-def test_two_policies_are_two_subgroups_and_who_is_in_none_goes_anywhere_near() -> None:
+def test_two_policies_are_two_subgroups_and_a_pod_in_none_goes_anywhere_near() -> None:
     d = Driver(fabric(NODES))
     roles = [
         {"name": role, "labelSelector": {"matchLabels": {"role": role}}, "networkTopology": HARD}
@@ -75,7 +75,7 @@ def test_two_policies_are_two_subgroups_and_who_is_in_none_goes_anywhere_near() 
     assert leaf(pods[0]) != leaf(pods[1])
 
 
-def test_policies_that_ask_for_no_tier_put_nobody_together() -> None:
+def test_policies_that_ask_for_no_tier_put_no_pods_together() -> None:
     d = Driver(fabric({"s1/a": 1, "s1/b": 1}))
     soft = {"name": "workers", "matchLabelKeys": [PARTITION], "networkTopology": {"mode": "soft"}}
     d.groups(group([soft], 2))

@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.surveying.survey import survey
 from topo_scheduler.scheduling.surveying.waiting import longest_waits, pending_pods
 
 
-def test_a_domain_tells_name_type_capacity_use_nodes_and_neighbours() -> None:
+def test_a_domain_shows_name_type_capacity_use_nodes_and_neighbours() -> None:
     small = Small(grid(2, 3, 2))
     small.hold("s1l2n1", gpus=4)
     domains = {domain.path: domain for domain in survey(small.world)}

@@ -95,7 +95,7 @@ def test_room_of_several_claims_that_are_taken_over_counts_together() -> None:
     assert d.where(*top)
 
 
-def test_who_takes_only_a_node_that_was_not_emptied_does_not_answer() -> None:
+def test_a_gang_that_takes_only_a_node_that_was_not_emptied_does_not_answer() -> None:
     d = cluster(2)
     refill(d, ("n1",), 0)
     own = own_pod(d, "n2", 4)
@@ -109,7 +109,7 @@ def test_who_takes_only_a_node_that_was_not_emptied_does_not_answer() -> None:
     assert d.where(*above)
 
 
-def test_who_takes_little_of_the_memory_for_which_pods_were_evicted_does_not_answer() -> None:
+def test_a_gang_that_takes_little_of_the_memory_for_which_pods_were_evicted_does_not_answer() -> None:
     d = cluster(2)
     for node in ("n1", "n2"):
         d.apply(make_pod(f"low-{node}", memory="500Gi", node=node, scheduler="other", phase="Running"))
@@ -120,7 +120,7 @@ def test_who_takes_little_of_the_memory_for_which_pods_were_evicted_does_not_ans
     assert counted(d) == {"own": {"evil": 1}}
 
 
-def test_who_takes_the_memory_only_does_not_answer_for_the_gpus() -> None:
+def test_a_gang_that_takes_the_memory_only_does_not_answer_for_the_gpus() -> None:
     d = cluster(2)
     for node in ("n1", "n2"):
         d.apply(make_pod(f"low-{node}", gpus=8, memory="200Gi", node=node, scheduler="other", phase="Running"))
@@ -215,7 +215,7 @@ def test_a_victim_of_another_workload_that_stays_counts_once_others_were_evicted
     assert counted(d) == {"own": {"evil": 1}}
 
 
-def test_who_answers_for_room_needs_half_of_its_scarce_resource() -> None:
+def test_a_workload_that_answers_for_room_needs_half_of_its_scarce_resource() -> None:
     wanted = Counter({GPU: 8, CPU: 1000, PODS: 1})
     nodes = cluster(1).engine.world.nodes
     room = {NODE: dict(wanted)}

@@ -181,7 +181,7 @@ def movable(clock: Callable[[], float] | None) -> tuple[Driver, list[Pod]]:
     return d, pods
 
 
-def test_in_parts_the_same_moves_are_told() -> None:
+def test_in_parts_the_same_moves_are_reported() -> None:
     whole, in_parts = movable(None), movable(hurried())
     for d, _ in (whole, in_parts):
         d.step(60)
@@ -190,7 +190,7 @@ def test_in_parts_the_same_moves_are_told() -> None:
 
 
 @pytest.mark.parametrize("after", range(16))
-def test_moves_are_told_as_they_are_possible_at_the_end(after: int) -> None:
+def test_moves_are_reported_as_they_are_possible_at_the_end(after: int) -> None:
     d, pods = movable(hurried())
     d.now += 60
     parts(d, lambda number: number < after)

@@ -59,7 +59,7 @@ def waited(run: Run) -> float:
     return (run.started - run.at) / 3600
 
 
-def test_large_gangs_wait_less_and_nobody_starts_later_than_promised() -> None:
+def test_large_gangs_wait_less_and_no_gang_starts_later_than_promised() -> None:
     waits = {}
     for reserving in (False, True):
         runs, late = stream(400, 32, 0.95, reserving=reserving, says=True)

@@ -81,7 +81,7 @@ def test_a_remainder_is_refused_and_says_what_would_do() -> None:
     assert "multiple of 3" in pending.member.problem
 
 
-def test_limits_are_the_truth_and_a_mismatch_is_told() -> None:
+def test_limits_are_the_truth_and_a_mismatch_is_reported() -> None:
     job = job_owner(make_job("j", parallelism=4, annotations={"gpu-count": "16"}))
     pending = understood(below("Job", "j", gpus=8), job)
     assert (pending.member.cls.gpus, pending.member.charged_gpus, pending.member.problem) == (8, 0, "")
@@ -260,7 +260,7 @@ def test_amounts_beyond_any_node_are_refused_not_added_up() -> None:
         ),
     ],
 )
-def test_unknown_annotations_and_those_written_as_labels_are_told_once_and_harm_nothing(
+def test_unknown_annotations_and_those_written_as_labels_are_reported_once_and_harm_nothing(
     written: dict[str, dict[str, str]], words: str
 ) -> None:
     d = Driver(fabric({"s/l": 1}))
@@ -273,7 +273,7 @@ def test_unknown_annotations_and_those_written_as_labels_are_told_once_and_harm_
     assert pod.spec.node_name
 
 
-def test_owners_that_can_not_be_read_are_told() -> None:
+def test_owners_that_can_not_be_read_are_reported() -> None:
     pending = understand(make_pod("p"), Lineage((), "Job default/j: forbidden"), table(), 0)
     assert warned(pending, Reason.OWNER) == ["Job default/j: forbidden"]
 
@@ -281,7 +281,7 @@ def test_owners_that_can_not_be_read_are_told() -> None:
 @pytest.mark.parametrize(
     ("wish", "words"), [("leaf-9", "no domain is called leaf-9"), ("l1", "l1 may mean s1/l1, s2/l1; write the path")]
 )
-def test_an_unknown_or_ambiguous_domain_is_told_and_ignored(wish: str, words: str) -> None:
+def test_an_unknown_or_ambiguous_domain_is_reported_and_ignored(wish: str, words: str) -> None:
     d = Driver(fabric({"s1/l1": 1, "s2/l1": 1}))
     pod = make_pod("p", annotations={"preferred-domain": wish})
     d.run(pod)

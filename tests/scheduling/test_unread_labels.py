@@ -25,7 +25,7 @@ def put(world: World, name: str, keys: Sequence[str]) -> None:
     world.put_node(make_node(name, labels=dict.fromkeys(keys, "x")), 0.0)
 
 
-def test_a_typing_error_is_told_once_with_what_was_meant() -> None:
+def test_a_typing_error_is_reported_once_with_what_was_meant() -> None:
     world = world_of(PREFIX + "laef", PREFIX + "leaf", "example.com/laef")
     (text,) = world.look_at_fabric()
     assert text == (
@@ -48,7 +48,7 @@ def test_one_line_names_all_nodes_of_a_label() -> None:
     )
 
 
-def test_what_is_read_is_not_told() -> None:
+def test_labels_that_are_read_are_not_reported() -> None:
     family = FAMILIES["topology.scheduler"][0].keys.values()
     uplinks = [f"{PREFIX}{level}-uplink-bandwidth" for level in ("region", "zone", "fabric", "core", "spine", "leaf")]
     domains = [f"{PREFIX}accelerator-domain", f"{PREFIX}accelerator-sub-domain"]
@@ -84,6 +84,6 @@ def test_labels_of_recovery_are_read_as_soon_as_they_are_configured() -> None:
     assert len(world.look_at_fabric()) == 1
 
 
-def test_the_names_told_at_a_time_are_capped() -> None:
+def test_the_names_reported_at_a_time_are_capped() -> None:
     world = world_of(*[f"{PREFIX}x-{number}" for number in range(MAX_REPORTED + 5)])
     assert len(world.look_at_fabric()) == MAX_REPORTED

@@ -7,7 +7,7 @@ from topo_scheduler.scheduling.barrier import pause_of
 from topo_scheduler.scheduling.intake.unread import OBJECTS_PER_STEP, Unread
 
 
-def test_the_pause_doubles_with_each_failure_and_begins_anew_after_a_success() -> None:
+def test_the_pause_doubles_with_each_failure_and_begins_again_after_a_success() -> None:
     unread: Unread[str] = Unread()
     now = 0.0
     for times in (1, 2, 3):

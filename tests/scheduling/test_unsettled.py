@@ -85,7 +85,7 @@ def test_once_one_is_answered_the_others_of_its_namespace_are_written_at_once() 
     assert set(d.flight) == set(uids[1:]), "those of another namespace go on pausing"
 
 
-def test_a_bind_that_was_decided_anew_is_not_written_twice() -> None:
+def test_a_bind_that_was_decided_again_is_not_written_twice() -> None:
     """The pause of the earlier decision must not end while the new bind is under way."""
     d, (uid,) = under_way("p")
     unanswered(d, uid)

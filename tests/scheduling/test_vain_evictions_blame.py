@@ -151,7 +151,7 @@ def test_waves_that_another_failure_excuses_count_once_it_is_taken_back() -> Non
     assert not dict(records._pauses.items()), "half of both is used"
 
 
-def test_who_takes_room_over_needs_no_more_of_it_than_the_scarce_resource() -> None:
+def test_a_pod_that_takes_room_over_needs_no_more_of_it_than_the_scarce_resource() -> None:
     """Pods of another tenant with much CPU have others evicted; a pod with all GPUs and little CPU takes that over."""
     d = fabric_driver({"s1/l1": 1})
     d.now = 5000.0

@@ -89,7 +89,7 @@ def test_few_views_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.unrecorded
-def test_a_placement_that_fails_the_last_look_is_dropped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_placement_that_fails_the_last_check_is_dropped_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Driver(fabric({"s/l": 2}))
     d.apply(make_pod("thief", gpus=8, scheduler="o", node="s-l-1"))
     real = d.engine.planner.plan

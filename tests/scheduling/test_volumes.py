@@ -56,7 +56,7 @@ def test_a_pod_goes_where_its_volume_is() -> None:
     assert d.run(using("data")) == {"p": "n2"}
 
 
-def test_a_pod_goes_to_the_node_of_its_local_volume_and_is_told_if_there_is_no_room() -> None:
+def test_a_pod_goes_to_the_node_of_its_local_volume_and_gets_an_event_if_there_is_no_room() -> None:
     d = StorageDriver(zoned("a", "a"))
     bound(d, "data", node="n2")
     d.run(make_pod("big", gpus=8, node="n2", scheduler="other"))
@@ -295,7 +295,7 @@ def preparing(d: StorageDriver, pod: Pod, of: str = DELAYED) -> str:
     return d.claims["data"].metadata.annotations.get(SELECTED_NODE, "")
 
 
-def test_a_provisioner_that_takes_the_node_away_has_the_pod_decided_on_anew() -> None:
+def test_a_provisioner_that_takes_the_node_away_has_the_pod_decided_on_again() -> None:
     d = StorageDriver(zoned("a", "a"))
     pod = using("data")
     node = preparing(d, pod)
@@ -311,7 +311,7 @@ def test_a_provisioner_that_takes_the_node_away_has_the_pod_decided_on_anew() ->
     assert pod.spec.node_name not in ("", node)
 
 
-def test_an_older_state_told_after_the_write_is_no_failure() -> None:
+def test_an_older_state_reported_after_the_write_is_no_failure() -> None:
     d = StorageDriver(zoned("a", "a"))
     pod = using("data")
     d.tell(claim("data"))
@@ -383,7 +383,7 @@ def test_a_claim_that_is_deleted_while_its_volume_is_made_undoes_the_decision(re
     assert held(d, "n1") == 0
 
 
-def test_waiting_is_told_and_ends() -> None:
+def test_waiting_for_a_volume_is_reported_and_ends() -> None:
     d = StorageDriver(zoned("a"))
     pod = using("data")
     preparing(d, pod)
@@ -494,7 +494,7 @@ def test_a_gang_can_not_share_a_claim_for_one_pod() -> None:
     )
 
 
-def test_a_gang_that_shares_a_local_volume_is_told_that_no_volume_reaches_all_of_it() -> None:
+def test_a_gang_that_shares_a_local_volume_gets_an_event_that_no_volume_reaches_all_of_it() -> None:
     d = StorageDriver(zoned("a", "a"))
     d.tell(claim("data", LOCAL, modes=["ReadWriteMany"]), volume("pv1", node="n1"), volume("pv2", node="n2"))
     pods = [using("data", name=f"g-{n}", gpus=8, gang=2, created=n) for n in range(2)]

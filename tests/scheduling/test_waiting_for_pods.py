@@ -39,7 +39,7 @@ def last_told(d: Driver) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("gap", [1.0, 3.0, 10.0, 60.0, 600.0])
-def test_a_gang_that_comes_slowly_is_told_a_few_times_a_pod(gap: float) -> None:
+def test_a_gang_that_comes_slowly_gets_a_few_events_a_pod(gap: float) -> None:
     """Otherwise each of 200 pods would get an event for each that came: 20,000 events."""
     d = Driver(fabric({"s1/l1": 4}))
     uids = arrive(d, 201, [gap] * 200)
@@ -55,7 +55,7 @@ def test_a_gang_that_comes_slowly_is_told_a_few_times_a_pod(gap: float) -> None:
 
 
 @pytest.mark.parametrize("size", [64, 256])
-def test_pods_of_a_gang_that_are_made_one_after_the_other_are_told_once_why_it_waits(size: int) -> None:
+def test_pods_of_a_gang_that_are_made_one_after_the_other_get_one_event_with_the_reason(size: int) -> None:
     """kube-controller-manager makes 20 a second; the event says that there is no room, not first which pods lack."""
     d = Driver(fabric({"s1/l1": 4}))
     uids = arrive(d, size, [0.05] * size)
@@ -65,7 +65,7 @@ def test_pods_of_a_gang_that_are_made_one_after_the_other_are_told_once_why_it_w
     assert "nodes are available" in text
 
 
-def test_small_gangs_are_told_of_every_pod_that_comes() -> None:
+def test_small_gangs_get_an_event_for_every_pod_that_comes() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     arrive(d, 9, [60.0] * 8)
     pass_time(d, 60.0)
@@ -73,7 +73,7 @@ def test_small_gangs_are_told_of_every_pod_that_comes() -> None:
     assert len(d.told()) == sum(range(1, 9))
 
 
-def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> None:
+def test_a_pod_that_is_made_again_and_again_does_not_cause_events_for_all_each_time() -> None:
     """The gang has no room, so events say that to all when it is whole, and that it waits when it is not."""
     d = Driver(fabric({"s1/l1": 4}))
     pods = gang(50)
@@ -100,7 +100,7 @@ def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> No
         max_size=40,
     )
 )
-def test_each_is_told_early_and_all_the_truth_in_the_end(changes: list[tuple[float, str]]) -> None:
+def test_each_pod_gets_an_early_event_and_all_get_the_final_count(changes: list[tuple[float, str]]) -> None:
     d = Driver(fabric({"s1/l1": 4}))
     waiting, present, came = gang(50), [], {}
     for gap, what in changes:

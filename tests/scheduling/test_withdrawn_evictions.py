@@ -226,7 +226,7 @@ def test_an_eviction_that_succeeds_ends_the_pause_of_its_namespace() -> None:
     assert spared.namespaces(2.0) == set()
 
 
-def test_a_pod_that_somebody_else_bound_needs_no_victim_any_more() -> None:
+def test_a_pod_that_another_client_bound_needs_no_victim_any_more() -> None:
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     low = run_pod(d, "low", "s1-l1-1")
     run_pod(d, "above", "s1-l2-1", priority=5)

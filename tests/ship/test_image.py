@@ -36,7 +36,7 @@ def _run(pod: Pod, command: list[str]) -> str:
 # ------------------------------------------------------------------ what is in it
 
 
-def test_everyone_may_read_it_and_nobody_may_change_it(image: Image) -> None:
+def test_every_user_may_read_it_and_only_its_owner_may_change_it(image: Image) -> None:
     for path in image.root.rglob("*"):
         if path.is_symlink():
             continue
@@ -99,7 +99,7 @@ def test_kernels_work_where_nothing_can_be_written(pod: Pod, without: list[str])
     assert "nowhere" in said
 
 
-def test_kernels_work_when_the_folder_is_somebody_elses(pod: Pod) -> None:
+def test_kernels_work_when_the_folder_belongs_to_another_user(pod: Pod) -> None:
     """As when an administrator mounts a volume that was written by another user."""
     sandbox = pod.sandbox()
     (pod.scratch / "cache").chmod(0o755)

@@ -141,7 +141,7 @@ def test_monitoring_scrapes_the_service(objects: list[Object]) -> None:
     assert source == {"namespaceSelector": {"matchLabels": labels}}, "where Prometheus is, and nowhere else"
 
 
-def test_metrics_are_for_those_who_may_and_by_tls(objects: list[Object]) -> None:
+def test_metrics_are_for_authorized_clients_and_by_tls(objects: list[Object]) -> None:
     """By flags, so that the probes work with every ConfigMap, such as one that does not name metrics."""
     shown = load_configuration(one(objects, "ConfigMap", CONFIG_MAP)["data"])
     assert shown.scheduler.metrics == MetricsSettings(), "a flag would override it in silence"
@@ -151,7 +151,7 @@ def test_metrics_are_for_those_who_may_and_by_tls(objects: list[Object]) -> None
         assert (metrics.tls.enabled, metrics.authorization) == (True, "tokenReview")
 
 
-def test_the_alert_on_leaders_tells_schedulers_apart() -> None:
+def test_the_alert_on_leaders_is_per_scheduler() -> None:
     """A second scheduler in the cluster must not hide that the first has no leader."""
     (rule,) = read(MANIFESTS / "overlays" / "monitoring" / "prometheusrule.yaml")
     (alert,) = (entry for entry in rule["spec"]["groups"][0]["rules"] if entry["alert"] == "TopologySchedulerNoLeader")

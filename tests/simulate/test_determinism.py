@@ -78,7 +78,7 @@ def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> No
 
 
 @pytest.mark.parametrize("policy", ["topo", "best-fit"])
-def test_that_nobody_reads_reasons_changes_no_decision(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explanations_change_no_decision(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = digest(policy, 4)
 
     monkeypatch.setattr(tasks, "engine_of", partial(engine_of, explains=True))

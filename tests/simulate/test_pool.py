@@ -15,7 +15,7 @@ def _jobs(*specs: tuple[float, float, int]) -> list[PoolJob]:
     return [PoolJob(arrived, seconds, GPU * gpus) for arrived, seconds, gpus in specs]
 
 
-def test_who_is_younger_goes_ahead_only_where_the_oldest_is_not_delayed() -> None:
+def test_a_younger_job_goes_ahead_only_where_the_oldest_is_not_delayed() -> None:
     jobs = _jobs((0, 10, 3), (1, 10, 4), (2, 8, 1), (3, 8, 1))
     # The third ends when the first does; the fourth would end a second later.
     assert waits(jobs, 4 * GPU) == [0, 9, 0, 17]
@@ -64,7 +64,7 @@ def test_no_more_is_in_use_than_there_is_and_the_first_in_line_waits_only_for_ro
 
 
 @given(jobs=streams)
-def test_who_goes_ahead_does_not_delay_the_oldest_that_waits(jobs: list[PoolJob]) -> None:
+def test_a_job_that_goes_ahead_does_not_delay_the_oldest_that_waits(jobs: list[PoolJob]) -> None:
     began = [job.arrived + wait for job, wait in zip(jobs, waits(jobs, 6 * GPU), strict=True)]
     for number, job in enumerate(jobs):
         older = {place for place, other in enumerate(jobs) if (other.arrived, place) < (job.arrived, number)}

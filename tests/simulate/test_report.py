@@ -105,7 +105,7 @@ def test_where_nothing_waited_that_is_said(tmp_path: Path) -> None:
     assert "<title>Queue wait by gang size</title>" not in page
 
 
-def test_every_picture_tells_what_its_upright_axis_is(out: Path) -> None:
+def test_every_picture_labels_its_vertical_axis(out: Path) -> None:
     page = (out / "report.html").read_text()
     labels = re.findall(r'<p class="of">([^<]+)</p>', page)
     assert labels == ["GPUs in use %", "wait", "gangs %", "free on broken nodes %", "GPUs"]
@@ -156,7 +156,7 @@ def test_what_if_runs_everything_with_and_without_the_change(out: Path) -> None:
     assert len({entry["file"] for entry in runs}) == len(runs)
 
 
-def test_what_cannot_be_changed_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_what_cannot_be_changed_is_reported_before_anything_runs(tmp_path: Path) -> None:
     answer = run("simulate", *CASE, *JOBS, "--what-if", "drain:spine-9", "--out", str(tmp_path / "out"))
     assert answer.exit_code == 2
     assert "spine-9" in answer.output
@@ -179,7 +179,7 @@ def test_runs_in_processes_are_written_like_those_of_one(
     assert (tmp_path / "out" / "report.html").read_bytes() == (out / "report.html").read_bytes()
 
 
-def test_a_lost_run_is_told_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_run_is_reported_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def losing(tasks: Sequence[Task], **_: object) -> Iterator[tuple[int, Done | LostTask]]:
         yield 1, LostTask(tasks[1], "4 workers died of it")
         yield 0, running.run(tasks[0])

@@ -116,7 +116,7 @@ def test_long_names_make_files_of_their_own(tmp_path: Path) -> None:
         ('"capacity":[8000,', '"capacity":[', "not of one length"),
     ],
 )
-def test_a_run_that_does_not_belong_together_is_told(old: str, new: str, message: str) -> None:
+def test_a_run_that_does_not_belong_together_is_reported(old: str, new: str, message: str) -> None:
     text = zstandard.ZstdDecompressor().decompress(encode(history())).decode()
     assert old in text
     with pytest.raises(ValueError, match=message):
@@ -156,7 +156,7 @@ def test_names_in_brackets_are_names(name: str) -> None:
         assert screen.export_text().count(name) == 2, "in the title, and as the name of a row"
 
 
-def test_headings_tell_what_they_are_of_by_themselves() -> None:
+def test_headings_are_clear_by_themselves() -> None:
     names = [name for name, _, _ in columns_of([run(task).run for task in _gangs()])]
     assert len(names) == len(set(names))
     assert {"wait p99 s", "most leaves", "slowdown p95"} <= set(names)
@@ -242,7 +242,7 @@ def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path) -> None:
     assert "not a folder" in simulate(*STREAM, "--out", str(file))[1]
 
 
-def test_a_folder_that_cannot_be_replaced_is_told_before_anything_runs(
+def test_a_folder_that_cannot_be_replaced_is_reported_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -298,7 +298,7 @@ def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_told_to_end_leaves_nothing_behind(
+def test_a_command_that_gets_a_signal_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     def told(*_: object) -> int:
@@ -347,7 +347,7 @@ def test_the_last_result_stays_whatever_happens_while_it_is_replaced(
         ('{"schema_version"', "is not JSON"),
     ],
 )
-def test_what_is_no_result_of_this_version_is_told_in_a_line(result: str, message: str, tmp_path: Path) -> None:
+def test_what_is_no_result_of_this_version_is_reported_in_a_line(result: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(result)
     with pytest.raises(CaseError, match=message) as failed:
         write_report(tmp_path)
@@ -381,7 +381,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml"),
     ],
 )
-def test_bad_input_is_told_before_anything_runs(wrong: list[str], message: str, tmp_path: Path) -> None:
+def test_bad_input_is_reported_before_anything_runs(wrong: list[str], message: str, tmp_path: Path) -> None:
     answer = command("simulate", "--cluster", CLUSTER, *STREAM, *wrong, "--out", str(tmp_path / "out"))
     assert answer.exit_code == 2
     assert message in answer.output

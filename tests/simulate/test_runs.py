@@ -109,7 +109,7 @@ def test_waits_are_those_of_a_queue_worked_out_by_hand(drawn: list[tuple[int, in
     assert [outcome.started - outcome.arrived for outcome in history.outcomes] == pytest.approx(expected)
 
 
-def test_who_can_never_run_is_left_behind() -> None:
+def test_a_job_that_can_never_run_is_left_behind() -> None:
     history = run("topo", cluster({"s1/l1": 1}), [job("large", gpus=9), job("small", 5.0, 10.0, gpus=1)])
     assert [outcome.started for outcome in history.outcomes] == [inf, 5.0]
     assert history.end == 15.0
@@ -122,7 +122,7 @@ def test_of_those_that_come_at_one_moment_the_first_of_the_source_goes_first() -
         assert [outcome.started for outcome in history.outcomes] == [0.0, 10.0, 20.0], policy
 
 
-def test_who_gives_way_begins_anew() -> None:
+def test_a_job_that_is_preempted_begins_again() -> None:
     jobs = [job("low", 0.0, 100.0, gpus=8), job("high", 40.0, 10.0, gpus=8, priority=5)]
     history = run("topo", cluster({"s1/l1": 1}), jobs)
     low, high = history.outcomes
@@ -131,7 +131,7 @@ def test_who_gives_way_begins_anew() -> None:
     assert history.evictions == 1
 
 
-def test_who_ran_before_gives_way_too_and_is_made_anew() -> None:
+def test_a_pod_that_ran_before_is_preempted_too_and_is_created_again() -> None:
     running_pods = [
         make_pod(f"old-{number}", gpus=4, node="s1-l1-1", phase="Running", annotations={**gang, "rank": str(number)})
         for number, gang in enumerate([{"gang-name": "old", "gang-size": "2"}] * 2)
@@ -145,7 +145,7 @@ def test_who_ran_before_gives_way_too_and_is_made_anew() -> None:
     check(replace(history, outcomes=[], stays=history.stays))
 
 
-def test_in_a_fill_somebody_gives_way_when_the_other_comes() -> None:
+def test_in_a_fill_a_running_pod_is_preempted_when_the_other_comes() -> None:
     running_pod = make_pod("there", gpus=8, node="s1-l1-1", phase="Running")
     case = replace(cluster({"s1/l1": 2}), pods=(running_pod,))
     history = run("topo", case, [job("low", gpus=8), job("high", gpus=8, priority=5)], fill=1.0)
@@ -154,7 +154,7 @@ def test_in_a_fill_somebody_gives_way_when_the_other_comes() -> None:
     assert {(stay.end, stay.start) for stay in history.stays} == {(1.0, 0.0), (inf, 0.0), (inf, 1.0)}
 
 
-def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
+def test_in_a_fill_no_pod_leaves_and_each_is_tried_in_its_turn() -> None:
     jobs = [job(f"j{n}", 0.0, 10.0, gpus=1 + n % 3) for n in range(12)]
     history = run("fgd", cluster({"s1/l1": 1, "s1/l2": 1}), jobs, fill=1.5)
     assert history.order

@@ -48,7 +48,7 @@ def slowed(rate: float, gpus: int, communication: float = 0.5) -> float:
     return (1 - communication + moved / rate) / (1 - communication + moved)
 
 
-def test_capacities_are_told_by_labels_and_configuration_and_else_assumed() -> None:
+def test_capacities_are_given_by_labels_and_configuration_and_else_assumed() -> None:
     assumed_network = network()
     own, spine, leaf = (list(links) for links in zip(*assumed_network.above, strict=True))
     assert len(set(own)) == 6 and len(set(leaf)) == 3 and len(set(spine)) == 2
@@ -92,7 +92,7 @@ def test_two_gangs_on_one_node_share_its_network() -> None:
     assert [slowdown.factor for slowdown in slowdowns(small, network(), HALF)] == [pytest.approx(slowed(0.5, 8))] * 2
 
 
-def test_gangs_that_have_no_two_gpus_are_in_nobodys_way() -> None:
+def test_gangs_that_have_no_two_gpus_slow_no_other_gang() -> None:
     mixed = ran((0, 10, (0, 2)), (0, 10, (1, 3)), (0, 10, (1, 3)))
     for stay in mixed.stays:
         stay.milli = (8000, 0, 500)[stay.job]
@@ -126,7 +126,7 @@ def test_figures_of_all_gangs_and_by_size() -> None:
     assert whole.job_seconds == pytest.approx((20 * much + 30) / 3, abs=1e-3)
 
 
-def test_a_run_tells_of_it_and_a_gang_in_one_leaf_is_better_off() -> None:
+def test_a_run_reports_slowdowns_and_a_gang_in_one_leaf_is_better_off() -> None:
     case = cluster({"s1/l1": 4, "s1/l2": 4})
     gangs = [job(f"g{number}", at=number, seconds=100, pods=2, gpus=8) for number in range(4)]
     over = network_of(case.nodes, SchedulerConfig(), (), Assumed(0.5, 100, 4.0))
@@ -145,7 +145,7 @@ def test_a_run_tells_of_it_and_a_gang_in_one_leaf_is_better_off() -> None:
         max_size=8,
     )
 )
-def test_the_same_as_working_every_second_out_anew(gangs: list[tuple[int, int, tuple[int, ...]]]) -> None:
+def test_the_same_as_working_out_every_second_by_itself(gangs: list[tuple[int, int, tuple[int, ...]]]) -> None:
     runs = [(float(begin), float(begin + length), nodes) for begin, length, nodes in gangs]
     over = network()
     expected = [0.0] * len(runs)

@@ -103,7 +103,7 @@ def test_large_jobs_are_those_from_so_many_gpus_on_and_one_that_never_runs_waits
     assert streams.waits_of_large(history.outcomes, 16) == (inf, inf, inf)
 
 
-def test_waits_are_told_beside_those_on_a_pool_of_as_many_gpus() -> None:
+def test_waits_are_reported_beside_those_on_a_pool_of_as_many_gpus() -> None:
     cluster_case = cluster({"s/l": 2})
     arrivals = [
         job("a", seconds=7200.0, gpus=8),

@@ -82,7 +82,7 @@ class TestProcesses:
             (before,) = client.run(interrupted).values()
             assert client.submit(os.getpid).result() == before, "it goes on"
 
-    def test_a_case_that_cannot_be_used_is_told(self) -> None:
+    def test_a_case_that_cannot_be_used_is_reported(self) -> None:
         with pytest.raises(CaseError, match="leaf-spine"):
             list(sweep([replace(tasks(1)[0], cluster="leaf-spine:spines=none")], workers=1))
 
@@ -102,7 +102,7 @@ def test_ctrl_c_while_workers_start_ends_it_once_they_have() -> None:
         pass
 
 
-def test_who_is_told_to_end_while_workers_start_ends_once_they_have() -> None:
+def test_a_signal_while_workers_start_ends_the_process_once_they_have() -> None:
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
@@ -120,12 +120,12 @@ def test_who_is_told_to_end_while_workers_start_ends_once_they_have() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_nobody_listens() -> None:
+def test_no_dask_scheduler_listens() -> None:
     with pytest.raises(CaseError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
         list(sweep(tasks(1), address="tcp://127.0.0.1:9"))
 
 
-def test_a_worker_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_of_another_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     parcel = next(sweeping._packed(tasks(1)))
     monkeypatch.setattr(sweeping, "__version__", "0.0.1")
     with pytest.raises(CaseError, match=r"a worker has topo-scheduler 0\.0\.1"):

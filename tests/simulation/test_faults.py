@@ -240,7 +240,7 @@ async def test_history_is_forgotten(server: EmbeddedAPIServer, client: aiohttp.C
         assert await watch.event() == ("ADDED", "d")
 
 
-async def test_a_watcher_that_cannot_keep_up_is_told_so() -> None:
+async def test_a_watcher_that_cannot_keep_up_gets_an_error() -> None:
     store = Store(window=2)
     start = str(store.revision)
     async with (

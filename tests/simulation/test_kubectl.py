@@ -93,7 +93,7 @@ async def test_apply_get_and_delete(kubectl: Run, server: EmbeddedAPIServer) -> 
     assert server.store.list("pods") == []
 
 
-async def test_a_kind_that_is_not_served_is_told_as_by_a_real_server(kubectl: Run) -> None:
+async def test_a_kind_that_is_not_served_is_reported_as_by_a_real_server(kubectl: Run) -> None:
     group = manifest("scheduling.x-k8s.io/v1alpha1", "PodGroup", {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
     output = await kubectl("apply", "-f", "-", stdin=group, code=1)
     assert 'no matches for kind "PodGroup" in version "scheduling.x-k8s.io/v1alpha1"' in output

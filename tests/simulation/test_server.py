@@ -40,7 +40,7 @@ async def test_two_servers_and_one_store() -> None:
             assert await _code(server, "/api/v1/namespaces/default/configmaps/a") == 200
 
 
-async def test_without_rbac_nobody_is_asked() -> None:
+async def test_without_rbac_no_authorization_is_checked() -> None:
     async with EmbeddedAPIServer() as server:
         assert await _code(server, PODS) == 200
         assert await _code(server, PODS, Authorization="Bearer nonsense") == 200

@@ -67,7 +67,7 @@ def test_a_page_is_of_its_revision_whatever_happened_since(store: Store) -> None
     assert error.value.code == 410
 
 
-async def test_a_watcher_that_is_too_slow_is_told_so() -> None:
+async def test_a_watcher_that_is_too_slow_gets_an_error() -> None:
     store = Store(window=4)
     watch = store.watch("configmaps")
     store.create("configmaps", _config("a"))
@@ -96,7 +96,7 @@ async def test_waiting_ends_with_the_first_event_or_in_time(store: Store) -> Non
     assert (kind, record.key.name) == ("ADDED", "a")
 
 
-def test_observers_are_told_of_everything_at_once(store: Store) -> None:
+def test_observers_get_every_event_at_once(store: Store) -> None:
     seen: list[tuple[str, str]] = []
     store.observe(observer := lambda table, event: seen.append((table, event.key.name)))
     store.create("pods", pod("a"))

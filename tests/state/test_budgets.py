@@ -99,7 +99,7 @@ def test_it_is_read_as_the_server_writes_it() -> None:
     assert [guard.allowed for guard in budgets.guarding(DB)] == [2]
 
 
-def test_a_pod_with_several_budgets_is_told_two_of_them() -> None:
+def test_two_budgets_are_named_of_a_pod_with_several() -> None:
     budgets = Budgets()
     for name in ("c", "a", "b"):
         budgets.put(budget(name, LabelSelector({"app": "db"})))

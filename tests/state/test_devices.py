@@ -69,7 +69,7 @@ def test_two_halves_share_one_gpu_and_a_whole_pod_takes_another() -> None:
     assert devices.shared[1] == 1, "used up for whole pods, beside the one that is held whole"
 
 
-def test_who_recorded_nothing_holds_the_lowest_that_nobody_recorded() -> None:
+def test_a_pod_without_recorded_gpus_holds_the_lowest_that_no_pod_recorded() -> None:
     devices = counted([Holding("z", 2, 0), Holding("a", 0, 300, (0,)), Holding("b", 1, 0, (1,))])
     assert devices.free[1].tolist() == [700, 0, 0, 0]
     devices = counted([Holding("b", 1, 0), Holding("a", 1, 0), Holding("share", 0, 400)])

@@ -173,7 +173,7 @@ ACCELERATOR_KEYS = {key for keys in ACCELERATOR_LEVELS.values() for key in keys}
     ids=["families", "accelerators", "rails", "own levels"],
 )
 @given(st.data())
-def test_labels_that_tell_no_nodes_apart_change_no_position(
+def test_labels_by_which_no_nodes_differ_change_no_position(
     config: FabricConfig, keys: set[str], data: st.DataObject
 ) -> None:
     labels = st.dictionaries(st.sampled_from(sorted({*keys, "other"})), st.sampled_from(["", "a", "b"]), max_size=6)
@@ -217,7 +217,7 @@ changes = st.lists(
 
 
 @given(changes, st.randoms(use_true_random=False))
-def test_changes_one_by_one_end_where_building_anew_ends(
+def test_changes_one_by_one_end_where_a_new_build_ends(
     steps: list[tuple[int, Labels | None, bool]], shuffler: random.Random
 ) -> None:
     fabric = Fabric(FabricConfig())

@@ -31,7 +31,7 @@ def put(inventory: DeviceInventory, item: ResourceClaim) -> ResourceClaim:
     return inventory.claims[key]
 
 
-def test_what_nobody_reads_is_not_kept() -> None:
+def test_fields_that_are_not_read_are_not_kept() -> None:
     owners = [{"kind": "Pod", "name": "p", "uid": "u", "controller": True}, {"kind": "Other", "name": "o", "uid": "v"}]
     kept = KeptClaims().keep(claim("c", labels={"a": "b"}, annotations={"c": "d"}, ownerReferences=owners))
     assert not kept.metadata.labels and not kept.metadata.annotations

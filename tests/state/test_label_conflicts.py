@@ -17,7 +17,7 @@ def labelled(*leaves: tuple[str, str]) -> Fabric:
     return fabric
 
 
-def test_a_node_in_two_leaves_is_told_once_until_it_is_put_right() -> None:
+def test_a_node_in_two_leaves_is_reported_once_until_it_is_put_right() -> None:
     fabric = labelled(*[("l1", "x")] * 3, *[("l2", "y")] * 3, ("l2", "x"))
     (text,) = fabric.complaints()
     assert text.startswith(f"node n6: labels {OURS} and {THEIRS} name different leaves, ")

@@ -143,7 +143,7 @@ def test_what_was_assumed_by_annotation_stays_charged_when_the_spec_shows_less()
     assert nodes.requested[row, GPU] == 4
 
 
-def test_a_confirmed_pod_whose_requests_changed_in_place_is_charged_anew() -> None:
+def test_a_confirmed_pod_whose_requests_changed_in_place_is_charged_again() -> None:
     nodes, ledger = empty()
     row, _, _ = nodes.put(make_node("a"))
     ledger.confirm("p", "a", ((CPU, 100),))

@@ -37,7 +37,7 @@ def on(path: str, name: str, uplink: str = "", bandwidth: str = "100Gb") -> Node
 # ---------------------------------------------------------------- capacity
 
 
-def test_a_level_of_the_configuration_tells_all_its_uplinks() -> None:
+def test_a_level_of_the_configuration_sets_all_its_uplinks() -> None:
     world = world_of(on("s/l1", "a"), on("s/l2", "b"), links=(Link(level="leaf", capacity="3200Gb"),))
     assert uplinks(world) == {"s": None, "s/l1": 3_200_000, "s/l2": 3_200_000}
     assert world.look_at_links() == []
@@ -60,7 +60,7 @@ def test_a_domain_goes_before_labels_and_labels_before_the_level() -> None:
     assert uplinks(world_of(*nodes, links=links)) == {"s": None, "s/l1": 10_000, "s/l2": 800_000, "s/l3": 1_000_000}
 
 
-def test_the_configuration_tells_networks_of_nodes_whose_labels_do_not() -> None:
+def test_the_configuration_gives_networks_of_nodes_whose_labels_do_not() -> None:
     world = world_of(on("s/l", "a"), on("s/l", "b", bandwidth=""), on("s/l", "c", bandwidth="0Gb"))
     world.links.configure((Link(level="node", capacity="400Gb"),))
     bandwidth = {name: int(world.nodes.bandwidth[row]) for name, row in world.nodes.row_of.items()}
@@ -121,12 +121,12 @@ def test_two_entries_that_mean_one_domain_are_complained_of_and_the_least_holds(
     assert uplinks(world)["s/l1"] == 2000
 
 
-def test_nodes_that_do_not_tell_their_leaf_share_no_uplink_that_anybody_built() -> None:
+def test_nodes_without_a_leaf_label_share_no_uplink_that_exists() -> None:
     world = world_of(on("s/l1", "a"), on("s/", "b"), links=(Link(level="leaf", capacity="1Gb"),))
     assert uplinks(world) == {"s": None, "s/l1": 1000, "s/unlabelled": None}
 
 
-def test_clusters_that_tell_nothing_of_links_are_not_looked_at() -> None:
+def test_clusters_without_labels_of_links_are_not_checked() -> None:
     world = world_of(on("s/l1", "a"))
     assert world.look_at_links() == []
     assert not world.links.limited

@@ -45,7 +45,7 @@ def test_gpus_of_all_vendors_are_one_account() -> None:
     assert nodes.allocatable[row, GPU] == 5
 
 
-def test_capacity_stands_in_where_allocatable_is_not_told_yet() -> None:
+def test_capacity_stands_in_where_allocatable_is_not_reported_yet() -> None:
     nodes = table()
     node = make_node("a", allocatable={})
     node.status.capacity = {"cpu": "2"}

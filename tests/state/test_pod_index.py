@@ -28,7 +28,7 @@ def test_pods_that_look_alike_are_one() -> None:
     assert profile(pod_index, "y", app="a") is not first
 
 
-def test_a_profile_that_nobody_has_is_forgotten() -> None:
+def test_a_profile_that_no_pod_has_is_forgotten() -> None:
     pod_index = PodIndex()
     for number in range(100):
         passing = profile(pod_index, job=str(number))
@@ -51,7 +51,7 @@ def test_a_profile_that_nobody_has_is_forgotten() -> None:
     st.lists(st.tuples(SELECTORS, st.one_of(st.none(), NAMESPACES.map(lambda name: frozenset((name,))))), max_size=2),
     st.booleans(),
 )
-def test_a_tally_counts_as_one_that_counts_anew(
+def test_a_tally_counts_as_one_that_counts_again(
     changes: list[tuple[int, str, dict[str, str], bool, int, bool]],
     conditions: list[tuple[Selector, frozenset[str] | None]],
     living: bool,
@@ -77,7 +77,7 @@ def test_a_tally_counts_as_one_that_counts_anew(
     assert tally.counts(ROWS).tolist() == wanted
 
 
-def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tally_that_fell_behind_counts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LOG_ENTRIES", 8)
     pod_index = PodIndex()
     tally = pod_index.tally(((EVERYTHING, None),))

@@ -57,7 +57,7 @@ def test_nodes_on_the_same_leaves_are_one_unit_whatever_the_order_of_their_rails
     assert units == ["a[1-2]", "a[1-2]", "b[1-2]"]
 
 
-def test_the_unit_takes_the_place_of_a_leaf_that_is_told_too() -> None:
+def test_the_unit_takes_the_place_of_a_leaf_that_is_labelled_too() -> None:
     assert paths(rails("a1", "a2", leaf="a1", spine="s")) == ["s/a[1-2]"]
 
 

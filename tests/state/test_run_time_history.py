@@ -64,7 +64,7 @@ def test_one_that_ran_for_very_long_among_many_decides_nothing() -> None:
     assert runs.of_similar(ALIKE) == 60
 
 
-def test_two_of_them_tell_nothing_yet() -> None:
+def test_two_runs_do_not_suffice_yet() -> None:
     runs = Runs()
     told(runs, 60, 60)
     assert runs.of_similar(ALIKE) == float("inf")
@@ -83,7 +83,7 @@ def test_the_pods_of_a_gang_are_one_run_and_the_gang_submitted_again_is_another(
     assert runs.longest(RUN) == 10
 
 
-def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
+def test_runs_reported_again_or_in_another_order_change_nothing() -> None:
     ended = [CompletedRun(str(number), 1000 * number, 10.0 * number) for number in range(1, 40)]
     forward, back = Runs(), Runs()
     for completed in ended:

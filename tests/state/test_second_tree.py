@@ -43,7 +43,7 @@ def shape(layout: Layout) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(("level", "key"), [(level, key) for level, keys in ACCELERATOR_LEVELS.items() for key in keys])
-def test_every_label_tells_its_level(level: str, key: str) -> None:
+def test_every_label_gives_its_level(level: str, key: str) -> None:
     fabric = Fabric(FabricConfig())
     fabric.put(0, "n", {key: "x"} if level == DOMAIN else {TOPOGRAPH + "domain": "d", key: "x"})
     tree = fabric.layout(1).accelerators

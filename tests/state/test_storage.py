@@ -73,7 +73,7 @@ def test_what_pods_hold_together_is_held_until_the_last_gives_it_back() -> None:
     assert [reserved for _, reserved in storage.volumes_for(other)] == [False]
 
 
-def test_a_node_that_is_held_counts_until_the_claim_tells_one() -> None:
+def test_a_node_that_is_reserved_counts_until_the_claim_names_one() -> None:
     storage = Storage()
     storage.hold("one", (VolumeChoice(KEY, node="n1"),))
     volume_claim = claim()
@@ -124,7 +124,7 @@ VOLUMES = st.builds(
     of=st.sampled_from("ab"),
     size=st.integers(1, 3),
 )
-def test_the_volumes_for_a_claim_are_those_found_by_looking_at_all(
+def test_the_volumes_for_a_claim_are_those_that_a_full_search_finds(
     changes: list[PersistentVolume | str], held: str, of: str, size: int
 ) -> None:
     storage = Storage()

@@ -171,7 +171,7 @@ def test_beyond_the_terms_that_are_compared_none_is_overlooked() -> None:
     assert {row for term in around.repelled(pod) for row in pod_index.repelling[term]} == rows - {0, 2}
 
 
-def test_a_namespace_that_copies_a_term_of_another_hides_it_from_nobody() -> None:
+def test_a_namespace_that_copies_a_term_of_another_hides_it_from_no_pod() -> None:
     pod_index = PodIndex()
     guard, *others = app_terms(["batch", *(f"{n}" for n in range(400))], frozenset(("y",)))
     for number, term in enumerate([*others, guard]):

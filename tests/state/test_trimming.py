@@ -117,7 +117,7 @@ def test_annotations_of_ours_that_are_too_many_or_too_long_together_are_refused(
     assert "annotation kueue.x-k8s.io/pod-group-name has 260000 characters" in trimmed(group).excess
 
 
-def test_a_status_that_someone_else_wrote_is_cut() -> None:
+def test_a_status_that_another_client_wrote_is_cut() -> None:
     pod = make_pod("pod", gpus=1)
     pod.status.message = LONG
     pod.status.container_statuses = [ContainerStatus(f"c{n}") for n in range(5000)]

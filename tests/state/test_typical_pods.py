@@ -23,7 +23,7 @@ kinds = st.builds(PodKind, st.integers(0, 3), st.integers(0, 2), st.just(0), st.
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | kinds), max_size=40))
-def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(
+def test_a_count_that_followed_every_event_equals_one_made_at_the_end(
     events: list[tuple[str, PodKind | None]],
 ) -> None:
     followed, alive = PodKinds(), dict[str, PodKind]()

@@ -50,7 +50,7 @@ def test_without_a_start_nothing_is_expected() -> None:
     assert occupant_of(pod).ends == inf
 
 
-def test_a_time_that_no_calendar_has_tells_nothing() -> None:
+def test_a_time_that_no_calendar_has_is_ignored() -> None:
     """What others write into the status of pods comes as they wrote it, but in UTC."""
     pod = bound(600)
     pod.status.start_time = "10000-01-01T11:59:59Z"

@@ -85,7 +85,7 @@ def test_devices_with_equal_keys_get_equal_answers() -> None:
             assert answers.setdefault(selector.reads.key(device), answer) == answer, expression
 
 
-def test_keys_tell_types_apart() -> None:
+def test_keys_differ_by_type() -> None:
     reads = compile_selector(f"{A}.x").reads
     values: list[Attribute] = [1, True, "1", parse_version("1.0.0")]
     assert len({reads.key(SelectorDevice(attributes={D: {"x": value}})) for value in values}) == len(values)

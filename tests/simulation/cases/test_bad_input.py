@@ -280,7 +280,7 @@ def test_options_of_hosts_stand_behind_a_generator_too() -> None:
         read_cluster(f"{generator},gpus=8@gpus=4")
 
 
-def test_who_asks_for_a_share_is_told_how_to_have_gpus_shared() -> None:
+def test_the_error_for_a_share_says_how_to_have_gpus_shared() -> None:
     spec = "leaf-spine:leaves=2,nodes=2"
     share = Arrival("a", 0.0, None, (make_pod("p", annotations={"gpu-fraction": "0.5"}),), source="pods.yaml:1")
     workload = WorkloadCase("w", (share,))
@@ -289,7 +289,7 @@ def test_who_asks_for_a_share_is_told_how_to_have_gpus_shared() -> None:
     check_sizes(workload, read_cluster(f"{spec}@sharing=true"))
 
 
-def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> None:
+def test_jobs_larger_than_the_cluster_are_reported_by_their_line(tmp_path: Path) -> None:
     (tmp_path / "topo.csv").write_text(LINGJUN)
     cluster = read_cluster(str(tmp_path / "topo.csv"))
     said = refused(
@@ -307,7 +307,7 @@ def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> 
             read_workload(f"{tmp_path / 'muri.csv'}@gangs={gangs}", cluster=cluster)
 
 
-def test_a_job_too_large_is_told_before_its_pods_are_made() -> None:
+def test_a_job_too_large_is_reported_before_its_pods_are_made() -> None:
     cluster = read_cluster("leaf-spine:nodes=2")
     spec = "poisson:rate=1/m,jobs=100000,sizes=100000,duration=1m"  # 1,250,000,000 pods
     with pytest.raises(CaseError, match=r"job-1 asks for 100000 GPUs, and the cluster has 16; .* @at-most=16"):
@@ -321,7 +321,7 @@ def test_streams_whose_names_are_alike(tmp_path: Path) -> None:
         read_workload(str(tmp_path))
 
 
-def test_a_file_that_is_not_there_any_more_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_any_more_is_reported(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(KUBECTL)
     (tmp_path / "more.yaml").symlink_to(tmp_path / "gone.yaml")
     with pytest.raises(CaseError, match=r"more\.yaml: can't be read: No such file or directory; check the path"):

@@ -54,7 +54,7 @@ def by_name(workload: WorkloadCase) -> dict[str, Arrival]:
 # ---------------------------------------------------------------- a folder of kubectl get -o yaml
 
 
-def test_who_runs_holds_what_it_is_limited_to_where_it_requests_nothing(tmp_path: Path) -> None:
+def test_a_running_pod_holds_its_limits_where_it_requests_nothing(tmp_path: Path) -> None:
     runs = pod("runs", 3, node="node-1")
     assert runs["spec"]["containers"][0]["resources"]["requests"] == {}
     runs["spec"]["initContainers"] = [{**runs["spec"]["containers"][0], "name": "init"}]
@@ -149,7 +149,7 @@ def test_what_has_its_pods_beside_it_need_not_be_known(tmp_path: Path) -> None:
     assert list(by_name(read_workload(file))) == ["default/waits"]
 
 
-def test_who_is_above_itself_is_read_all_the_same(tmp_path: Path) -> None:
+def test_an_owner_that_owns_itself_is_read_all_the_same(tmp_path: Path) -> None:
     above = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-j", "controller": True}
     looped = job("j")
     looped["metadata"] |= {"uid": "u-j", "ownerReferences": [above]}
@@ -157,7 +157,7 @@ def test_who_is_above_itself_is_read_all_the_same(tmp_path: Path) -> None:
     assert [arrival.seconds for arrival in read_workload(file).arrivals] == [None]
 
 
-def test_default_is_the_namespace_of_who_names_none(tmp_path: Path) -> None:
+def test_default_is_the_namespace_of_pods_that_name_none(tmp_path: Path) -> None:
     file = write(tmp_path / "all.yaml", pod("a"), pod("a", 2, namespace="default"))
     with pytest.raises(CaseError, match=r"all.yaml:\d+: Pod default/a: there is another of this name in .*all.yaml:1"):
         read_workload(file)
@@ -424,7 +424,7 @@ def test_what_if_of_a_record(tmp_path: Path) -> None:
         assert (done.what_if, done.arrived, done.started) == (change, len(workload.arrivals), 2)
 
 
-def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
     record(tmp_path, recorded)
     (file,) = tmp_path.glob("*.jsonl.zst")
     file.write_bytes(b"nothing")

@@ -93,7 +93,7 @@ def test_a_share_and_models_are_annotations_and_whole_gpus_are_limits() -> None:
     assert "V100M16,V100M32" in models
 
 
-def test_lingjun_leaves_are_told_apart_by_their_whole_path() -> None:
+def test_lingjun_leaves_differ_by_their_whole_path() -> None:
     cluster = read_cluster(f"{data('lingjun', 'topo.csv')}@model=A100,bandwidth=200Gb")
     places = Counter(tuple(value for _, value in place_of(node)) for node in cluster.nodes)
     assert (len(cluster.nodes), len(places), len({place[-1] for place in places})) == (847, 119, 48)

@@ -114,7 +114,7 @@ def test_parameters_stand_in_any_order_with_spaces_between_them() -> None:
         ("poisson:rate=1/h,duration=lognormal:mean=1h,sigma=20", "'20' is not a number above 0 and up to 10"),
     ],
 )
-def test_wrong_parameters_are_told(spec: str, says: str) -> None:
+def test_wrong_parameters_are_reported(spec: str, says: str) -> None:
     with pytest.raises(CaseError) as error:
         read_workload(spec)
     assert says in str(error.value)
@@ -186,7 +186,7 @@ def test_time_counts_from_the_first_arrival() -> None:
     assert [arrival.at for arrival in repeat(late, 2).arrivals] == [600.0, 660.0, 720.0, 780.0, 840.0, 900.0]
 
 
-def test_once_more_is_another_of_the_same_kind() -> None:
+def test_a_renamed_copy_is_another_job_of_the_same_kind() -> None:
     (original,) = jobs(16).arrivals
     other = renamed_copy(original, "again")
     assert arrival_milli(other) == arrival_milli(original)
