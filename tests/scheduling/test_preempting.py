@@ -700,6 +700,27 @@ def test_pods_of_the_own_namespace_take_no_room_that_a_gang_gets_once_slow_ones_
     assert sorted(d.preempted()) == ["elsewhere", "other", "slow-0"] and not d.where(*again)
 
 
+@pytest.mark.unrecorded
+@pytest.mark.parametrize(("candidates", "kept"), [(10_000, True), (60_000, False)])
+def test_a_stage_keeps_its_room_until_the_next_search_for_some_seconds(candidates: int, kept: bool) -> None:
+    """Searches of a namespace pause after those in vain."""
+    d = fabric_driver({"s1/l1": 2})
+    slow = make_pod("slow-0", gpus=8, priority=-10, node="s1-l1-1", phase="Running")
+    slow.spec.termination_grace_period_seconds = 2000
+    d.apply(slow, make_pod("other", gpus=1, namespace="other", priority=-10, node="s1-l1-2", phase="Running"))
+    d.apply(*with_priority(gang(2, gpus=8), 10))
+    d.settle(1)
+    d.apply(again := make_pod("slow-1", gpus=8, priority=-10))
+    d.settle(1)
+    d.engine.preempting._turns.rest_after("default", candidates, d.now)
+    d.delete(slow)
+    d.settle(1)
+    assert bool(d.where(again)) is not kept
+    if kept:
+        d.settle(2)
+        assert sorted(d.preempted()) == ["other", "slow-0"] and not d.where(again)
+
+
 def test_all_claims_of_a_namespace_hold_idle_nodes_for_so_many_node_seconds() -> None:
     d = fabric_driver({"s1/l1": 3, "s1/l2": 3})
     for leaf in ("l1", "l2"):

@@ -6,6 +6,7 @@ ended, the scheduler does nothing more for it. `claims` describes how claims end
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.config import PreemptionSpec
@@ -53,6 +54,8 @@ NO_BUDGETS: Final = (
     "The scheduler evicts no pod to make room until it has the list of PodDisruptionBudgets; its log says what is wrong"
     " if that lasts."
 )
+STAGE_SECONDS: Final = 5.0
+"""Seconds for which a plan in stages keeps what its own pods freed until the next search, at most."""
 PREEMPTED: Final = "PreemptionByScheduler"
 """The reason of the condition DisruptionTarget of pods that kube-scheduler, or this one, preempts."""
 ONLY_SOME_DEALLOCATED: Final = (
@@ -334,34 +337,45 @@ class Preempting:
             claim = self._claims.get(workload.id)
         # The predecessor may not have evicted all victims. Until others are chosen, the freed room is kept.
         keeps = claim is not None and claim.adopted and decision.room_helps and self._could(workload, members)
-        if claim is not None and (claim.has_lost_pod or (claim.in_stages and not self._claims.is_waiting(claim))):
+        stage = claim if claim is not None and claim.in_stages and not self._claims.is_waiting(claim) else None
+        if claim is not None and claim.has_lost_pod:
             # Another pod may have come in its place. The plan for the pods that are there now uses what was freed.
             out += self._claims.clear(claim)
             self.count_for(workload)
         elif claim is not None and self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
             return out, ""
-        elif claim is not None and not keeps:
+        elif claim is not None and not keeps and stage is None:
             self._note_failed(claim, now, unwanted=not decision.room_helps)
             out += self._claims.end(claim, now)
             self.count_for(workload)
+        searched, reason = self._search_for(request, decision)
+        out += searched
+        # Its next plan uses what was freed. Until the turn for that search comes, it keeps it.
+        comes_soon = self._turns.again.get(workload.id, inf) <= now + STAGE_SECONDS
+        if stage is not None and self._claims.get(workload.id) is stage and not comes_soon:
+            out += self._claims.clear(stage)
+        return out, reason
+
+    def _search_for(self, request: SearchRequest, decision: Decision) -> tuple[list[Instruction], str]:
+        """Search for victims if the workload may have pods evicted now; return as `consider` does."""
+        workload, members, now = request.workload, request.members, request.now
         self._turns.again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
             self._turns.leave(workload.id)
             awaits = decision.room_helps and not self.budgets.known and self._could(workload, members)
-            return out, NO_BUDGETS if awaits else ""
+            return [], NO_BUDGETS if awaits else ""
         if doubt := workload.doubt:
             self._turns.leave(workload.id)
-            return out, f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
+            return [], f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
         if (until := self.vain_evictions.until(workload.namespace)) > now:
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = until
-            return out, f"{PAUSED}."
+            return [], f"{PAUSED}."
         if why := self._why_it_waits(workload, now):
             self._turns.leave(workload.id)
             self._turns.again[workload.id] = self.vain_evictions.next_turn(workload.namespace, now)
-            return out, f"{why}."
-        searched, reason = self._search.search(request, self.count_for)
-        return out + searched, reason
+            return [], f"{why}."
+        return self._search.search(request, self.count_for)
 
     @property
     def lowest(self) -> int | None:

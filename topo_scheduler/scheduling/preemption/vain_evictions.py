@@ -68,7 +68,7 @@ class _Wave:
     ``wanted`` are the amounts that they made room for, by resource column, ``bound`` those of bound pods, and ``used``
     those of all with a place. ``unbound`` are the pods with a place that are not bound yet, by uid, with their amounts.
     ``room`` is that place. ``is_settled``: no failure counts any more. ``failure`` counted, and is taken back once half
-    is bound: by the ``pods`` of this wave, or on its ``nodes``. ``is_over``: pods ended too early, which counted and was
+    is bound: by the ``pods`` of this wave, or on its ``nodes``. ``is_over``: pods ended too early, which counted and is
     not taken back. ``excuse`` is a wave that failed after this one began: this one is of the same incident while that
     counts.
     """
