@@ -147,6 +147,25 @@ async def test_migrations_without_recovery_say_so_and_go_on_once_it_is_on(
     assert "RecoveryDisabled" not in reasons
 
 
+async def test_a_migration_that_fails_as_recovery_is_turned_on_moves_no_pod(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    """It ends before recovery has listed the nodes. That its node is not known yet does not mean that it is gone."""
+    replica = await start_replica(recovery_configuration(enabled=False))
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    wrong = migration("move", pods[0]["metadata"]["name"], "stranger")
+    wrong["spec"]["pods"][0]["uid"] = pods[0]["metadata"]["uid"]
+    await cluster.api.create("migrations", wrong)
+    assert replica.daemon.term is not None
+    replica.daemon.term.configure(recovery_configuration())
+    await wait_for_migration(cluster, "Failed", timeout=30)
+    await asyncio.sleep(2)
+    assert len(await cluster.api.list("migrations", None)) == 1
+    assert nodes_of(await cluster.pods_of("team")) == nodes_of(pods)
+
+
 async def test_without_the_definition_it_says_that_recovery_is_off(
     cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
 ) -> None:

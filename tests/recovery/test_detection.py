@@ -181,9 +181,9 @@ def test_a_node_that_has_something_else_must_have_been_dead_for_the_debounce() -
     cordoned = NodeHealth("s1-l1-1", "uid-s1-l1-1", cordoned=True, taints=("topology.scheduler/maintenance",))
     detection.seen(cordoned, 0.0)
     _ready(detection, "s1-l1-1", "False", 9.0)
-    assert detection.due(10.0) == [] and not detection.failed_for_debounce("s1-l1-1", 10.0)
+    assert detection.due(10.0) == [] and not detection.dead_for_debounce("s1-l1-1", 10.0)
     assert [failure.since for failure in detection.due(19.0)] == [9.0]
-    assert detection.failed_for_debounce("s1-l1-1", 19.0)
+    assert detection.dead_for_debounce("s1-l1-1", 19.0)
 
 
 def test_many_scattered_failures_are_reported_in_a_moment() -> None:
@@ -215,10 +215,7 @@ def test_a_leaf_of_which_most_nodes_fail_is_one_failure() -> None:
     assert failures[Cause.DOMAIN].text == "s1/l1 failed: 3 of its 4 nodes are not ready"
     assert failures[Cause.UNREACHABLE].nodes == ("s2-l1-1",)
     # A node that was reported with its domain needs no second wait.
-    assert all(
-        detection.dead_for_debounce(name, 10.0) and detection.failed_for_debounce(name, 10.0)
-        for name in failures[Cause.DOMAIN].nodes
-    )
+    assert all(detection.dead_for_debounce(name, 10.0) for name in failures[Cause.DOMAIN].nodes)
     assert detection.due(13.0) == []
 
 

@@ -112,8 +112,7 @@ class Execution:
         return True
 
     def _awaits(self, move: Move, *, force: bool) -> tuple[MigrationReason, str]:
-        dead = self._dead(move.from_)
-        if not dead or force or self.context.spec.force_delete:
+        if not self.context.is_dead(move.from_) or force or self.context.spec.force_delete:
             return MigrationReason.TERMINATING, f"pod {move.pod} is terminating"
         return (
             MigrationReason.KUBELET_DEAD,
@@ -124,17 +123,10 @@ class Execution:
 
     def _may_force(self, move: Move, now: float) -> bool:
         health = self.context.detection.health(move.from_)
-        out_of_service = health is not None and health.out_of_service
+        if health is not None and health.out_of_service:
+            return self.context.is_dead(move.from_)
         # The kubelet of a flapping node may still run the pod. So the node must be dead for a while, or marked as such.
-        forced = self.context.spec.force_delete and self.context.detection.failed_for_debounce(move.from_, now)
-        return self._dead(move.from_) and (out_of_service or forced)
-
-    def _dead(self, node: str) -> bool:
-        if self.context.detection.health(node) is None:
-            # The node is not known yet, unless the watch of the engine does not know it either.
-            return node not in self.context.view.nodes.row_of
-        problem = self.context.detection.problem(node)
-        return problem is not None and problem.cause.dead
+        return self.context.spec.force_delete and self.context.dead_for_debounce(move.from_, now)
 
     def _unexpired(self, tracked: Tracked, now: float) -> list[Move] | None:
         """Return the moves with the seats that they still have; None if a change of these is written first."""

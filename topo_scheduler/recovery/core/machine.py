@@ -61,7 +61,7 @@ class Recovery:
         self.lost_gpus = LostGPUs(view)
         self.detection = Detection(spec, self._domains_of)
         self.absent_nodes = AbsentNodes(view, self.detection)
-        self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
+        self.migrations = Migrations(view, control, self.absent_nodes, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
         context = self.migrations.context
         searches = (Defragmenting(context, clock), BlockEnlarging(context, clock), Improving(context, clock))

@@ -20,7 +20,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.text import few_for
 from topo_scheduler.recovery.core.execution import Execution
 from topo_scheduler.recovery.core.waiting_lines import WaitingLine, WaitingMigrations
-from topo_scheduler.recovery.detection.failure_detection import Detection
+from topo_scheduler.recovery.detection.absent_nodes import AbsentNodes
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
 from topo_scheduler.recovery.model.instructions import CreateMigration, RecoveryInstruction, Warn, WriteStatus
@@ -85,17 +85,17 @@ class Migrations:
         self,
         view: SchedulerView,
         control: SchedulerControl,
-        detection: Detection,
+        absent_nodes: AbsentNodes,
         spec: RecoverySpec,
         epoch: float,
         clock: Callable[[], float],
     ) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `relocation_search`."""
-        self.context = MigrationContext(view, control, detection, spec, epoch)
+        self.context = MigrationContext(view, control, absent_nodes, spec, epoch)
         self._planning = Planning(self.context, clock)
         self._execution = Execution(self.context)
         self._gang_room = GangRoom(self.context)
-        self.interference = Interference(view, detection)
+        self.interference = Interference(view, absent_nodes.detection, absent_nodes)
         self._memory = MigrationMemory()
         self._clock = clock
         self._begun = False

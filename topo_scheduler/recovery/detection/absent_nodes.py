@@ -104,6 +104,18 @@ class AbsentNodes:
         ]
         return min(times, default=None)
 
+    def is_gone(self, name: str) -> bool:
+        """Return whether a node is known to be gone: a watch reported its deletion, or the API server has no such node.
+
+        Nothing else says so: a new leader has not listed the nodes yet, and a node that does not decode is in no list.
+        The API server is asked only if a scheduler placed pods there; otherwise no list of nodes is reason enough.
+        """
+        if self.detection.health(name) is not None or name in self.view.nodes.row_of:
+            return False
+        node = self._nodes.get(name)
+        is_confirmed = node is not None and node.handled
+        return is_confirmed or self.detection.saw_deletion(name) or name not in self.view.absent_nodes
+
     # ------------------------------------------------------------ helpers
 
     def _room(self) -> int:

@@ -208,9 +208,9 @@ class Detection:
         return min((*due, *(at + GATHER_SECONDS for at in unreported)), default=None)
 
     def problem(self, name: str) -> NodeProblem | None:
-        """Return the current problem of a node; a node that is absent was deleted."""
+        """Return the current problem of a node; None if it has none, or is not known."""
         node = self._nodes.get(name)
-        return node.problem if node is not None else NodeProblem(Cause.DELETED, "was deleted")
+        return node.problem if node is not None else None
 
     def names(self) -> set[str]:
         """Return the names of all nodes."""
@@ -226,26 +226,22 @@ class Detection:
 
     def is_healthy(self, name: str) -> bool:
         """Return whether a node exists and has no problem."""
-        return self.problem(name) is None
+        return name in self._nodes and name not in self._failing
 
     def has_problem(self, name: str) -> bool:
         """Return whether a node exists and has a problem."""
         return name in self._failing
 
-    def failed_for_debounce(self, name: str, now: float) -> bool:
-        """Return whether a problem has lasted for the debounce, was reported with its domain, or the node is gone."""
-        node = self._nodes.get(name)
-        if node is None or node.problem is None:
-            return node is None
-        return not node.fresh or self._counts_at(node) <= now
-
     def dead_for_debounce(self, name: str, now: float) -> bool:
         """Return whether an existing node has been dead for the debounce, or was reported with its domain."""
         node = self._nodes.get(name)
-        return node is not None and node.dead and self.failed_for_debounce(name, now)
+        return node is not None and node.dead and (not node.fresh or self._counts_at(node) <= now)
 
     def reported(self, name: str, now: float) -> DomainFailure | None:
-        """Return the reported failure of a node that still lasts; None if it is healthy or not yet reported."""
+        """Return the reported failure of a node that still lasts; None if it is healthy or not yet reported.
+
+        The node is one that exists, or is known to be gone.
+        """
         if name in self._deleted_nodes or name in self._failing:
             node = self._nodes.get(name)
             return None if node is not None and node.fresh else self._single(name)

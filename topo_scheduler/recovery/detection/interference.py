@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
+from topo_scheduler.recovery.detection.absent_nodes import AbsentNodes
 from topo_scheduler.recovery.detection.failure_detection import Detection, DomainFailure
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
@@ -37,6 +38,7 @@ class Interference:
 
     view: SchedulerView
     detection: Detection
+    absent_nodes: AbsentNodes
     _lost: dict[tuple[str, str], _NodeInterference] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -90,4 +92,9 @@ class Interference:
         return {move.from_ for move in migration.status.moves} | {entry.node for entry in entries if entry is not None}
 
     def _needed(self, node: str) -> bool:
-        return not self.detection.is_healthy(node) and bool(self.view.pods_on(node))
+        """Return whether a node is known to have failed, and pods are left on it.
+
+        Each node that detection does not know yet would be reported as deleted.
+        """
+        is_failed = self.detection.has_problem(node) or self.absent_nodes.is_gone(node)
+        return is_failed and bool(self.view.pods_on(node))

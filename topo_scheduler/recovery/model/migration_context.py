@@ -9,6 +9,7 @@ from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.detection.absent_nodes import AbsentNodes
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
@@ -47,7 +48,7 @@ class MigrationContext:
 
     view: SchedulerView
     control: SchedulerControl
-    detection: Detection
+    absent_nodes: AbsentNodes
     spec: RecoverySpec
     epoch: float
     """Offset of the times that are passed to seconds since the epoch."""
@@ -67,6 +68,22 @@ class MigrationContext:
     """Instructions for the runner."""
     _changed: dict[str, Migration | None] = field(default_factory=dict)
     """Latest versions of the Migrations that changed since the last `take_changed`; None for those that are gone."""
+
+    # ------------------------------------------------------------ nodes
+
+    @property
+    def detection(self) -> Detection:
+        """The nodes that recovery watches, and their problems."""
+        return self.absent_nodes.detection
+
+    def is_dead(self, node: str) -> bool:
+        """Return whether a node is dead, or known to be gone."""
+        problem = self.detection.problem(node)
+        return problem.cause.dead if problem is not None else self.absent_nodes.is_gone(node)
+
+    def dead_for_debounce(self, node: str, now: float) -> bool:
+        """Return whether a node is gone, has been dead for the debounce, or was reported with its domain."""
+        return self.detection.dead_for_debounce(node, now) or self.absent_nodes.is_gone(node)
 
     # ------------------------------------------------------------ the Migrations
 
@@ -136,7 +153,8 @@ class MigrationContext:
     def _given_up(self, node: str) -> bool:
         nodes = self.view.nodes
         row = nodes.row_of.get(node)
-        return row is None or bool(nodes.unschedulable[row]) or self.detection.has_problem(node)
+        is_cordoned = row is not None and bool(nodes.unschedulable[row])
+        return is_cordoned or self.detection.has_problem(node) or self.absent_nodes.is_gone(node)
 
     def still_present(self, move: Move) -> bool:
         """Return whether a pod still holds its resources."""
@@ -426,8 +444,7 @@ class _MovedElsewhere(Mapping[str, str]):
 
     def _is_on_dead_node(self, uid: str) -> bool:
         entry = self.context.view.entry(uid)
-        problem = self.context.detection.problem(entry.node) if entry is not None else None
-        return problem is not None and problem.cause.dead
+        return entry is not None and self.context.is_dead(entry.node)
 
     def __iter__(self) -> Iterator[str]:
         return (uid for uid in self.context.index.moved() if uid in self)

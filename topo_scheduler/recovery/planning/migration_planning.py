@@ -425,18 +425,14 @@ class Planning:
         return None
 
     def _left_to_healing(self, migration: Migration, now: float) -> str:
-        """Return a node of the pods of a requested Migration that is dead or deleted; empty if none is, or none heals.
+        """Return a node of the pods of a requested Migration that is dead or gone; empty if none is, or none heals.
 
         Healing may do more for its pods than a request may: restart the whole gang, or let it shrink.
         """
-        detection, row_of = self.context.detection, self.context.view.nodes.row_of
-        if migration.cause is not Cause.REQUESTED or detection.held:
+        if migration.cause is not Cause.REQUESTED or self.context.detection.held:
             return ""
-        for node in sorted({move.from_ for move in migration.status.moves}):
-            deleted = node not in row_of and detection.health(node) is None
-            if deleted or detection.dead_for_debounce(node, now):
-                return node
-        return ""
+        nodes = sorted({move.from_ for move in migration.status.moves} - {""})
+        return next((node for node in nodes if self.context.dead_for_debounce(node, now)), "")
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""

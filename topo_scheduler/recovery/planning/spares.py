@@ -47,8 +47,8 @@ def may_use_spares(context: MigrationContext, migration: Migration, now: float) 
         return False  # one dead node is no reason to move pods off healthy nodes
     if migration.cause.of_node and migration.cause is not Cause.SCALE_DOWN:
         return True
-    sources, row_of = {move.from_ for move in migration.status.moves} - {""}, context.view.nodes.row_of
-    return any(node not in row_of or context.detection.dead_for_debounce(node, now) for node in sources)
+    sources = {move.from_ for move in migration.status.moves} - {""}
+    return any(context.dead_for_debounce(node, now) for node in sources)
 
 
 def trial_preparation(
