@@ -17,6 +17,7 @@ from tests.recovery.random_worlds import (
     some_steps,
     unfinished,
 )
+from tests.recovery.world import run_gang
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.instructions import CreateMigration, MigrationRequest, WriteStatus
@@ -107,3 +108,41 @@ def test_recovery_knows_those_migrations_that_exist(seed: int) -> None:
     world.blocked = set()
     world.run(QUIET_SECONDS, step=10)
     assert left_behind(world).keys() <= moved_by(unfinished(world)), "no Migration moves it"
+
+
+@pytest.mark.parametrize("first", ["please", "healing"], ids=["the request ends first", "healing ends first"])
+def test_two_migrations_that_each_leave_the_pods_to_the_other_leave_none_on_a_dead_node(first: str) -> None:
+    """A request reserves nodes as the debounce ends: healing finds it under way, and the request finds the node dead."""
+    world = LateWorld(FORCED, LEAVES)
+    run_gang(world, "g", 2)
+    dead = world.nodes_of("g-")["g-0"]
+    world.fail(dead)
+    world.run(FORCED.debounce - 0.5, step=0.5)
+    world.is_late = always
+    world.request("please", "g-0", "g-1")
+    world.run(0)
+    _everything_arrives(world)
+    world.run(0)
+    assert world.phases() == [Phase.PLANNED] and world.requests, "the write that reserves nodes is on its way"
+    world.run(1.0, step=0.25)
+    _everything_arrives(world)
+    world.run(0)
+    assert [request.status.phase for request in world.requests if isinstance(request, WriteStatus)] == [
+        Phase.CANCELLED,
+        Phase.CANCELLED,
+    ]
+    for request in sorted(world.requests, key=lambda request: (request.name == "please") != (first == "please")):
+        world.requests.remove(request)
+        world.serve(request)
+        world.answer_all()
+        world.report_all()
+        world.run(0)
+    world.catch_up()
+    world.run(120)
+    assert dead not in world.nodes_of("g-").values(), world.phases()
+
+
+def _everything_arrives(world: LateWorld) -> None:
+    world.serve_all()
+    world.answer_all()
+    world.report_all()

@@ -164,7 +164,7 @@ class Migrations:
                     self._left_behind(tracked.migration, EDITED if tracked.edited else "ended by another client")
                 elif self._left_some(migration):
                     self._left_behind(tracked.migration, "misled by a status that another client wrote")
-                elif _kept_from_healing(tracked.migration):
+                elif _kept_from_healing(tracked.migration) or _was_moved_elsewhere(migration):
                     self.interference.left_to_healing(tracked.migration)
                 self._untrack(key)
                 self._gang_room.forget(uid)
@@ -539,6 +539,11 @@ def _kept_from_healing(migration: Migration) -> bool:
     """Return whether healing left the pods of a Migration to it, although nothing on their nodes had caused it."""
     heals = migration.cause.of_node and not migration.spec.makes_room_for
     return not (heals or migration.yields or migration.cause.holds_places)
+
+
+def _was_moved_elsewhere(migration: Migration) -> bool:
+    """Return whether a Migration ended as another one moved its pods, which may have ended before they moved."""
+    return any(condition.reason == MigrationReason.ALREADY_MOVED for condition in migration.status.conditions)
 
 
 def _older(version: str, other: str) -> bool:
