@@ -112,7 +112,7 @@ def test_recovery_knows_those_migrations_that_exist(seed: int) -> None:
 
 @pytest.mark.parametrize("first", ["please", "healing"], ids=["the request ends first", "healing ends first"])
 def test_two_migrations_that_each_leave_the_pods_to_the_other_leave_none_on_a_dead_node(first: str) -> None:
-    """A request reserves nodes as the debounce ends: healing finds it under way, and the request finds the node dead."""
+    """A request reserves nodes as the debounce ends: healing finds it under way, and it finds the node dead."""
     world = LateWorld(FORCED, LEAVES)
     run_gang(world, "g", 2)
     dead = world.nodes_of("g-")["g-0"]

@@ -49,10 +49,10 @@ class Healing:
     moved_pods: Callable[[], tuple[set[str], set[str]]]
     fresh_name: Callable[[str, str], str]
     _failures: list[DomainFailure] = field(default_factory=list)
-    _again: list[DomainFailure] = field(default_factory=list)
-    """Failures that were reported before."""
-    _binding: list[DomainFailure] = field(default_factory=list)
-    """Failures of nodes with binds in flight."""
+    _again: list[tuple[str, DomainFailure]] = field(default_factory=list)
+    """Failures that were reported before, with the namespace that needs Migrations for them again; empty for all."""
+    _binding: list[tuple[str, DomainFailure]] = field(default_factory=list)
+    """Failures of nodes with binds in flight, in the same form."""
     _open: dict[str, list[DomainFailure]] = field(default_factory=dict)
     """Failures for which a namespace has no Migrations yet, with the nodes that have pods of it, by that namespace."""
     _awaited: dict[str, set[str]] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class Healing:
     """Uids of the pods that were read for open failures, by namespace."""
     _wanted: dict[str, _MigrationToCreate] = field(default_factory=dict)
 
-    def failed(self, failures: Sequence[DomainFailure], again: Sequence[DomainFailure] = ()) -> None:
-        """Add failures of nodes; those in ``again`` were added before."""
+    def failed(self, failures: Sequence[DomainFailure], again: Sequence[tuple[str, DomainFailure]] = ()) -> None:
+        """Add failures of nodes; those in ``again`` were added before, and concern one namespace each."""
         self._failures += failures
         self._again += again
 
@@ -101,12 +101,13 @@ class Healing:
     def step(self, now: float) -> list[RecoveryInstruction]:
         """Return the Migrations to create, and the pods that must be read first."""
         out: list[RecoveryInstruction] = []
-        bound = [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
-        self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
+        bound = [pair for pair in self._binding if not any(map(self._binds, pair[1].nodes))]
+        self._binding = [pair for pair in self._binding if any(map(self._binds, pair[1].nodes))]
         failures, self._failures = self._failures, []
         again, self._again = self._again, []
         out += [Warn(f"{failure.described()}; its pods are moved: {failure.cause.value}") for failure in failures]
-        self._open_failures([*failures, *again, *bound])
+        for namespace, failure in [*(("", failure) for failure in failures), *again, *bound]:
+            self._open_failure(failure, namespace)
         ready = [namespace for namespace in self._open if namespace not in self._awaited]
         taken = [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]
         moved, waiting = self.moved_pods() if ready or taken else (set[str](), set[str]())
@@ -152,17 +153,17 @@ class Healing:
         known_pods = map(self.view.member, self.view.pods_on(node))
         return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
-    def _open_failures(self, failures: Sequence[DomainFailure]) -> None:
-        """Open failures for each namespace that has pods on their nodes."""
-        for failure in failures:
-            if binding := tuple(filter(self._binds, failure.nodes)):
-                self._binding.append(replace(failure, nodes=binding))
-            nodes: dict[str, list[str]] = {}
-            for node in failure.nodes:
-                for namespace in dict.fromkeys(map(self.view.namespace_of, self.view.pods_on(node))):
+    def _open_failure(self, failure: DomainFailure, only: str) -> None:
+        """Open a failure for each namespace that has pods on its nodes; only for ``only`` unless it is empty."""
+        if binding := tuple(filter(self._binds, failure.nodes)):
+            self._binding.append((only, replace(failure, nodes=binding)))
+        nodes: dict[str, list[str]] = {}
+        for node in failure.nodes:
+            for namespace in dict.fromkeys(map(self.view.namespace_of, self.view.pods_on(node))):
+                if only in ("", namespace):
                     nodes.setdefault(namespace, []).append(node)
-            for namespace, its_nodes in nodes.items():
-                self._open.setdefault(namespace, []).append(replace(failure, nodes=tuple(its_nodes)))
+        for namespace, its_nodes in nodes.items():
+            self._open.setdefault(namespace, []).append(replace(failure, nodes=tuple(its_nodes)))
 
     def _pods_of(self, failure: DomainFailure, namespace: str) -> list[str]:
         """Return the uids of the pods of a namespace on failed nodes."""
