@@ -1,11 +1,14 @@
-"""Users create Migrations that end while a node is failed: that moves no pods of others, and costs little."""
+"""Users create Migrations that end, or edit them, while a node is failed: that moves no pods of others."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
+
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
+from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.model.instructions import EmitMigrationEvent
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, Warn
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
@@ -85,3 +88,30 @@ def test_requests_of_one_tenant_shorten_no_pause_of_another() -> None:
         _refused(world, "hostile", MigrationPod("bare", "bare"))
         world.run(1)
     assert 2 <= cancelled <= 4
+
+
+def _name_a_cause(migration: Migration) -> None:
+    migration.spec.cause = f"{migration.spec.cause}, seen"
+
+
+def _avoid_more(migration: Migration) -> None:
+    migration.spec.avoid = ["s1-l1-2"] if not migration.spec.avoid else []
+
+
+@pytest.mark.parametrize(
+    ("change", "least", "most"), [(_name_a_cause, 0, 0), (_avoid_more, 1, 8)], ids=["a text", "nodes to avoid"]
+)
+def test_edits_fill_no_log(change: Callable[[Migration], None], least: int, most: int) -> None:
+    world = World(FORCED, {"s1/l1": 3})
+    world.put("mine", "s1-l1-1", 8, namespace="hostile")
+    for node in ("s1-l1-2", "s1-l1-3"):
+        world.put(f"other-{node}", node, 8, bare=True)
+    world.fail("s1-l1-1")
+    world.run(30)
+    before = len(world.emitted)
+    for _ in range(600):
+        for key in [key for key, migration in world.migrations.items() if migration.phase is Phase.PLANNED]:
+            world.edit(key, change)
+        world.run(0.2, step=0.2)
+    warnings = [out for out in world.emitted[before:] if isinstance(out, Warn)]
+    assert least <= len(warnings) <= most, warnings[-1:]

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-import msgspec
-
 from topo_scheduler.api.migration_reasons import MigrationReason
 from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
 from topo_scheduler.api.process import SCHEDULER_NAME
@@ -31,6 +29,7 @@ from topo_scheduler.recovery.model.migration_state import (
     ConditionUpdate,
     Eviction,
     Tracked,
+    asks_the_same,
     reports_recovery_off,
 )
 from topo_scheduler.recovery.model.ownership import answers_at
@@ -188,7 +187,7 @@ class Migrations:
             tracked.state = None if tracked.migration.phase is not phase else tracked.state
         was_edited, former = tracked.edited, tracked.migration
         tracked.update(migration)
-        if tracked.edited and not (was_edited and former.spec == migration.spec):
+        if tracked.edited and not (was_edited and asks_the_same(former, migration)):
             self._note_edit(tracked, former)
         tracked.record_phases(now)
         self.context.track(tracked)
@@ -237,9 +236,10 @@ class Migrations:
 
     def _left_behind(self, migration: Migration, how: str) -> bool:
         """Give pods on failed nodes another Migration after a client interfered with theirs; return whether any are."""
-        if nodes := self.interference.lost(migration, by_edit=how == EDITED):
-            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-            text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
+        nodes = self.interference.lost(migration, by_edit=how == EDITED)
+        if new := [node for node, is_new in nodes.items() if is_new]:
+            more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+            text = f"was {how} while node {new[0]}{more} is failed: recovery will move what is left there"
             self.context.out.append(Warn(f"Migration {migration.key} {text}", migration.metadata.namespace))
         return bool(nodes)
 
@@ -252,10 +252,9 @@ class Migrations:
 
         A controller may edit each new one. So only the first few are replaced.
         """
-        texts = {"cause": "", "since": ""}
-        before, after = (msgspec.structs.replace(migration.spec, **texts) for migration in (former, edited))
         heals = former.cause.of_node and not former.spec.makes_room_for
-        return heals and before != after and self.interference.edits(former) <= MAX_REPLACED_EDITS
+        is_other = not asks_the_same(former, edited)
+        return heals and is_other and self.interference.edits(former) <= MAX_REPLACED_EDITS
 
     def creating(self, key: str) -> None:
         """Record that the creation of a Migration is requested."""
@@ -271,7 +270,7 @@ class Migrations:
         if migration is None:
             return
         over = creation.over
-        if over is not None and over.metadata.uid == migration.metadata.uid and over.spec != migration.spec:
+        if over is not None and over.metadata.uid == migration.metadata.uid and not asks_the_same(over, migration):
             self._left_behind(migration, EDITED)
         tracked = self.context.tracked.get(key)
         if tracked is not None and tracked.is_edit_of(migration):

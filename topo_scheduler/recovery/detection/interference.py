@@ -46,11 +46,15 @@ class Interference:
     def __len__(self) -> int:
         return len(self._lost)
 
-    def lost(self, migration: Migration, *, by_edit: bool = False) -> list[str]:
-        """Record that a Migration may have left pods behind; return the failed nodes with such pods."""
-        nodes = [node for node in sorted(self._nodes_of(migration)) if self._needed(node)]
-        for node in nodes:
+    def lost(self, migration: Migration, *, by_edit: bool = False) -> dict[str, bool]:
+        """Record that a Migration may have left pods behind.
+
+        Return the failed nodes with such pods, with whether they were not to be handled again already.
+        """
+        nodes: dict[str, bool] = {}
+        for node in filter(self._needed, sorted(self._nodes_of(migration))):
             lost = self._lost.setdefault((migration.metadata.namespace, node), _NodeInterference())
+            nodes[node] = not lost.waits
             lost.times += not lost.waits
             lost.edits += by_edit and not lost.waits
             lost.waits = True

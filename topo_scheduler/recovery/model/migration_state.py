@@ -121,11 +121,12 @@ class Tracked:
         self.order = _order(migration)
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
-        self.edited |= before.spec != migration.spec or fewer
+        self.edited |= not asks_the_same(before, migration) or fewer
 
     def is_edit_of(self, created: Migration) -> bool:
         """Return whether it is a later version of a Migration, with another spec."""
-        return self.migration.metadata.uid == created.metadata.uid and self.migration.spec != created.spec
+        is_same = self.migration.metadata.uid == created.metadata.uid
+        return is_same and not asks_the_same(self.migration, created)
 
     def stays(self, uid: str, now: float) -> bool:
         """Return whether another pod did not leave for it lately."""
@@ -145,6 +146,12 @@ class Tracked:
 def _order(migration: Migration) -> tuple[int, int, str]:
     priority = max((move.priority for move in migration.status.moves), default=0)
     return -priority, -len(migration.spec.pods), migration.key
+
+
+def asks_the_same(former: Migration, edited: Migration) -> bool:
+    """Return whether two versions of a Migration have the same spec, apart from texts that are for people."""
+    before, after = (msgspec.structs.replace(migration.spec, cause="", since="") for migration in (former, edited))
+    return before == after
 
 
 def reports_recovery_off(migration: Migration) -> bool:
