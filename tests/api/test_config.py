@@ -599,3 +599,9 @@ def test_mistakes_in_both_documents_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         load_configuration({"both.yaml": text})
     assert "leaseDuratoin" in str(caught.value) and "prefered" in str(caught.value)
+
+
+def test_a_kind_that_is_given_twice_hides_no_other_mistake() -> None:
+    message = refusal("---\n".join((HOW + "bogus: 1\n", WHAT, WHAT, WHAT)))
+    assert "bogus: unknown key" in message
+    assert message.count("kind TopologySchedulerConfig is given twice") == 2

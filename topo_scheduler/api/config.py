@@ -207,7 +207,8 @@ def load_configuration(documents: Mapping[str, str]) -> Configuration:
             problems.append(str(error))
             continue
         if kind in models:
-            raise ConfigError(f"{source}: kind {kind} is given twice, here and in {models[kind][0]}; keep one")
+            problems.append(f"{source}: kind {kind} is given twice, here and in {models[kind][0]}; keep one")
+            continue
         models[kind] = (source, model)
     if problems:
         raise ConfigError("\n".join(problems))
