@@ -605,3 +605,33 @@ def test_a_kind_that_is_given_twice_hides_no_other_mistake() -> None:
     message = refusal("---\n".join((HOW + "bogus: 1\n", WHAT, WHAT, WHAT)))
     assert "bogus: unknown key" in message
     assert message.count("kind TopologySchedulerConfig is given twice") == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"a.yaml": "apiVersion: other.io/v1\nkind: SchedulerConfig\nfoo: 1\n"},
+        {"README": "Our notes. Example:\n  kind: SchedulerConfig\n"},
+        {"README": f"Our notes. Example:\n  apiVersion: {API_VERSION}\n  kind: SchedulerConfig\n"},
+        {"notes.yaml": f"text: |\n  apiVersion: {API_VERSION}\n  kind: SchedulerConfig\n"},
+        {"kind": "SchedulerConfig"},
+        {"a.yaml": "kind: SchedulerConfig\na: [\n"},
+    ],
+    ids=["another group", "a text", "a text with both", "a text inside", "a value", "no YAML"],
+)
+def test_a_config_map_of_another_program_is_skipped(data: dict[str, str]) -> None:
+    assert load("---\n".join((config_map(data, name="other"), WHAT))).kinds == ("TopologySchedulerConfig",)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"config.yaml": '{"kind": "TopologySchedulerConfig"}'}, "config.yaml: apiVersion is missing"),
+        ({"config.yaml": f"apiVersion: {API_VERSION}\na: [\n"}, "config.yaml: not valid YAML"),
+        ({"config.yaml": f"apiVersion: {API_VERSION}\n"}, "config.yaml: kind is missing"),
+        ({"config": HOW}, "no key of data ends with .yaml or .yml"),
+    ],
+    ids=["JSON", "no YAML", "no kind", "no suffix"],
+)
+def test_a_config_map_of_any_name_that_has_configuration_is_read(data: dict[str, str], words: str) -> None:
+    assert words in refusal("---\n".join((config_map(data, name="mine"), WHAT)))

@@ -5,7 +5,6 @@ or in the ConfigMap ``topology-scheduler-config``, as YAML documents in any orde
 that ConfigMap is read as the documents in its ``data``.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
@@ -178,8 +177,6 @@ CONFIG_KINDS: Final[dict[str, type[Model]]] = {
     "SchedulerConfig": SchedulerConfig,
     "TopologySchedulerConfig": TopologySchedulerConfig,
 }
-_OURS: Final = re.compile(rf"{re.escape(API_VERSION)}|^ *kind: *['\"]?({'|'.join(CONFIG_KINDS)})\b", re.MULTILINE)
-"""What marks a text of a ConfigMap as configuration; it may lack one of both lines."""
 _SUFFIXES: Final = (".yaml", ".yml")
 """Suffixes of the keys of the ConfigMap that are read, as of files in a mounted folder."""
 
@@ -347,8 +344,29 @@ def _is_config_map(document: Any) -> bool:
         return False
     data = document.get("data")
     # A ConfigMap of any name counts if it has our documents: clusters may choose the name.
-    own = isinstance(data, dict) and any(isinstance(text, str) and _OURS.search(text) for text in data.values())
+    own = isinstance(data, dict) and any(_has_configuration(str(key), text) for key, text in data.items())
     return _name_of(document) == CONFIG_MAP or own
+
+
+def _has_configuration(key: str, text: Any) -> bool:
+    """Return whether a text of a ConfigMap has a document of ours: by its ``apiVersion``, or without one by its kind.
+
+    Texts of other programs may have a kind of the same name, or quote ours.
+    """
+    if not isinstance(text, str) or not any(mark in text for mark in (API_VERSION, *CONFIG_KINDS)):
+        return False
+    try:
+        documents = list(_items(_yaml_documents(key, text)))
+    except ConfigError:
+        return key.endswith(_SUFFIXES) and API_VERSION in text
+    return any(
+        version == API_VERSION or (version is None and kind in CONFIG_KINDS and key.endswith(_SUFFIXES))
+        for version, kind in (
+            (document.get("apiVersion"), str(document.get("kind")))
+            for document in documents
+            if isinstance(document, dict)
+        )
+    )
 
 
 def _in_config_map(source: str, config_map: dict[str, Any]) -> Iterator[tuple[str, Any]]:
