@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import USAGE, CommandFailure
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import ApiError, KubeError, Misconfigured, Unauthorized, lacks_rights
+from topo_scheduler.kube.connection.errors import (
+    KubeError,
+    Misanswered,
+    Misconfigured,
+    Unauthorized,
+    Undecodable,
+    Unreachable,
+    lacks_rights,
+)
 from topo_scheduler.kube.connection.resources import NODES, PODS
 from topo_scheduler.kube.reading.listing import list_all
 
@@ -52,7 +60,10 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
 
 
 def _explained(error: KubeError, server: str) -> str:
-    if not isinstance(error, ApiError):
+    if isinstance(error, Misanswered | Undecodable):
+        remedy = "check whether a proxy or a load balancer answers in its place"
+        return f"the answer of the API server {server} can't be read; {remedy} ({error})"
+    if isinstance(error, Unreachable):
         remedy = "check whether it runs, or choose another one by --kubeconfig and --context"
         return f"the API server {server} does not answer; {remedy} ({error})"
     if isinstance(error, Unauthorized):

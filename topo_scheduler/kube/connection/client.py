@@ -31,6 +31,7 @@ from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.connection.errors import (
     ApiError,
     KubeError,
+    Misanswered,
     NotFound,
     ServerError,
     TooLarge,
@@ -245,7 +246,7 @@ class Client:
         except NotFound as error:
             if is_missing(error, name):
                 raise
-            raise Unreachable(f"{error} (this answer does not name the object)") from error
+            raise Misanswered(f"{error} (this answer does not name the object)") from error
 
     async def _attempt(
         self,
@@ -351,7 +352,7 @@ class Client:
             raise _refusal(f"{method} {url}", status, response.headers, answer)
         if "json" in headers["Accept"] and not names_kind(answer):
             sent = body is None or body.left
-            raise Unreachable(f"{method} {url}: the answer {status} is not one of an API server", sent=sent)
+            raise Misanswered(f"{method} {url}: the answer {status} is not one of an API server", sent=sent)
         return answer
 
     @asynccontextmanager

@@ -5,6 +5,7 @@
     KubeError
     ├── Misconfigured        kubeconfig or service account cannot be used
     ├── Unreachable          no answer: refused, reset, timed out
+    │   └── Misanswered      an answer of something else, such as a proxy
     ├── Fenced               not sent: this process may not write any more
     ├── Withdrawn            not sent: the write is no longer correct
     ├── Altered              written, but not as requested
@@ -60,6 +61,10 @@ class Unreachable(KubeError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class Misanswered(Unreachable):
+    """An answer came, but not from the API server: a proxy or a load balancer answered in its place."""
 
 
 class Fenced(KubeError):

@@ -18,10 +18,10 @@ from topo_scheduler.api.objects import OwnerReference, PartialObject
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import (
     Forbidden,
+    Misanswered,
     NotFound,
     TooLarge,
     Undecodable,
-    Unreachable,
     is_missing,
     lacks_rights,
     passes,
@@ -131,7 +131,7 @@ class OwnerReader:
                 self._discovery.forget(reference.api_version)
                 if await self._find(reference, slot) is None:
                     return _unserved(reference)
-            raise Unreachable(f"{error} (this answer does not name {described(reference)})") from error
+            raise Misanswered(f"{error} (this answer does not name {described(reference)})") from error
         return Absent(f"{described(reference)} does not exist", gone=True)
 
     async def _allowed(
