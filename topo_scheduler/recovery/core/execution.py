@@ -35,6 +35,8 @@ class Execution:
     def evict(self, tracked: Tracked, now: float) -> None:
         """Have the pods evicted, until all of them are gone."""
         migration = tracked.migration
+        if self._yields(tracked, now):
+            return
         if (not migration.cause.of_node or migration.spec.makes_room_for) and self._cut_short(tracked, now):
             return
         moves = self._unexpired(tracked, now)
@@ -75,6 +77,16 @@ class Execution:
             # Blockers that need action, of the kubelet or a person, come before those that only take time.
             blockers.sort(key=lambda blocker: blocker[0] == MigrationReason.TERMINATING)
             self.context.write(tracked, now, None, None, ConditionUpdate(ConditionType.EVICTED, False, *blockers[0]))
+
+    def _yields(self, tracked: Tracked, now: float) -> bool:
+        """End a Migration that has evicted no pod yet if another one that evicts moves one of its pods."""
+        moves = tracked.migration.status.moves
+        is_begun = any(eviction.in_flight or eviction.until > now for eviction in tracked.evictions.values())
+        moved = self.context.first_mover(tracked, (move.uid for move in moves))
+        if moved is None or is_begun or not all(map(self.context.still_present, moves)):
+            return False
+        self.context.end(tracked, Phase.CANCELLED, *moved, now)
+        return True
 
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a move that is useless or lost a seat; pods that are not being evicted stay, or are left to healing."""

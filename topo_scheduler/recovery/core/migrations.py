@@ -315,6 +315,7 @@ class Migrations:
         if tracked.altered:  # after `seen`, for which such a write is a change like any other
             tracked.not_before = now + doubled(2.0, tracked.altered, LONGEST_WRITE_PAUSE_SECONDS)
         if self.context.tracked.get(key) is tracked:
+            self.context.index.put(tracked)  # what was not written is no move
             self._schedule(tracked)
 
     def deleted(self, key: str, outcome: MigrationWrite, message: str, now: float) -> None:

@@ -1,6 +1,6 @@
 """Shared context of planning and execution of Migrations: the state, the seats, and status writes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +11,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.absent_nodes import AbsentNodes
 from topo_scheduler.recovery.detection.failure_detection import Detection
+from topo_scheduler.recovery.model.competition import first_mover
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
     EmitMigrationEvent,
@@ -188,6 +189,16 @@ class MigrationContext:
         """Return whether a Migration for dead nodes moves any of the pods of another."""
         movers = (other for move in migration.status.moves for other in self.index.movers(move.uid))
         return any(other.migration.key != migration.key and other.migration.cause.dead for other in movers)
+
+    def first_mover(self, tracked: Tracked, uids: Iterable[str]) -> tuple[MigrationReason, str] | None:
+        """Return reason and text of why a Migration does not move these pods, as another one comes first; or None."""
+        if (mover := first_mover(self.index, tracked, uids)) is None:
+            return None
+        uid, other = mover
+        entry = self.view.entry(uid)
+        occupant = entry.occupant if entry is not None else None
+        name = f"pod {occupant.name}" if occupant is not None else "a pod"
+        return MigrationReason.ALREADY_MOVED, f"{name} is moved by Migration {other.migration.key} already"
 
     def own_moves(self, migration: Migration) -> list[Move]:
         """Return the moves of a Migration without those of pods of other namespaces: a client may have written them."""
@@ -409,6 +420,8 @@ class MigrationContext:
         if phase is not None and phase != migration.status.phase:
             self.out += durations(migration, phase, wall)
         tracked.writing, tracked.wrote = True, status
+        if self.tracked.get(migration.key) is tracked:
+            self.index.put(tracked)
         self.out.append(write(migration, status))
 
     def emit_event(self, tracked: Tracked, *, warning: bool, reason: MigrationReason | Reason, message: str) -> None:

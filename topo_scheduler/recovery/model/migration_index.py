@@ -14,8 +14,8 @@ class MigrationIndex:
         """Those for which places are held, by namespace and name. Read only."""
         self.moves_ended = 0
         """Counts changes by which Migrations stopped moving pods, so that others may move these. Read only."""
-        self._indexed: dict[str, Migration] = {}
-        """The version of each Migration by which it is found."""
+        self._indexed: dict[str, tuple[Migration, dict[str, None]]] = {}
+        """The version of each Migration by which it is found, with the uids of the pods that it moves."""
         self._movers: dict[str, tuple[Tracked, ...]] = {}
         """By the uid of a pod that they move: hardly ever more than one."""
         self._helpers: dict[str, dict[str, Tracked]] = {}
@@ -26,11 +26,14 @@ class MigrationIndex:
         """Uids of the pods of `_readers` whose last read failed."""
 
     def put(self, tracked: Tracked) -> None:
-        """Index a Migration by its current version."""
+        """Index a Migration by its current version, and by the write that is on its way.
+
+        Otherwise another Migration would be planned with the same pods before the answer.
+        """
         migration = tracked.migration
-        key, moved = migration.key, {move.uid: None for move in migration.status.moves}
+        key, moved = migration.key, tracked.intended_moves
         self._drop_version(key, moved)
-        self._indexed[key] = migration
+        self._indexed[key] = migration, moved
         if migration.running:
             self.running[key] = tracked
         for uid in moved:
@@ -106,11 +109,10 @@ class MigrationIndex:
 
     def _drop_version(self, key: str, moved: Collection[str] = ()) -> None:
         """Drop a version of a Migration; ``moved`` are uids of the pods that the next one moves."""
-        migration = self._indexed.pop(key, None)
-        if migration is None:
+        if key not in self._indexed:
             return
+        migration, before = self._indexed.pop(key)
         self.running.pop(key, None)
-        before = {move.uid: None for move in migration.status.moves}
         self.moves_ended += any(uid not in moved for uid in before)
         for uid in before:
             if others := tuple(mover for mover in self._movers[uid] if mover.migration.key != key):

@@ -123,6 +123,18 @@ class Tracked:
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= not asks_the_same(before, migration) or fewer
 
+    @property
+    def intended_phase(self) -> Phase | None:
+        """The phase that the write in flight records, or else the current one."""
+        status = self.wrote if self.writing and self.wrote is not None else self.migration.status
+        return next((phase for phase in Phase if phase == status.phase), None)
+
+    @property
+    def intended_moves(self) -> dict[str, None]:
+        """Uids of the pods that it moves, or will move once the write in flight has arrived."""
+        written = self.wrote.moves if self.writing and self.wrote is not None else ()
+        return {move.uid: None for move in (*self.migration.status.moves, *written)}
+
     def is_edit_of(self, created: Migration) -> bool:
         """Return whether it is a later version of a Migration, with another spec."""
         is_same = self.migration.metadata.uid == created.metadata.uid

@@ -127,6 +127,9 @@ class Planning:
         except Refused as error:
             self.context.end(tracked, error.phase, error.reason, str(error), now)
             return
+        if moved := self.context.first_mover(tracked, (pod.member.uid for pod in moving_pods)):
+            self.context.end(tracked, Phase.CANCELLED, *moved, now)  # with the rest of the gang, which it does not name
+            return
         moves = moves_of(self.context.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
@@ -406,7 +409,7 @@ class Planning:
     def _reason_unneeded(self, tracked: Tracked, now: float) -> tuple[MigrationReason, str] | None:
         """Return reason and text of why a Migration that has evicted no pod is not needed; None if it is."""
         migration, detection = tracked.migration, self.context.detection
-        if not any(self.context.still_present(move) for move in migration.status.moves):
+        if not self._present(migration):
             return MigrationReason.NOTHING_TO_MOVE, "the pods are gone already"
         if over := beneficiary_over(self.context, migration):
             return MigrationReason.NOT_NEEDED, over
@@ -422,7 +425,11 @@ class Planning:
             return MigrationReason.NOT_NEEDED, superseded_text(dead)
         if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
             return MigrationReason.HEALED, "the nodes are healthy again"
-        return None
+        return self.context.first_mover(tracked, self._present(migration))
+
+    def _present(self, migration: Migration) -> list[str]:
+        """Return the uids of the pods of a Migration that still hold resources."""
+        return [move.uid for move in migration.status.moves if self.context.still_present(move)]
 
     def _left_to_healing(self, migration: Migration, now: float) -> str:
         """Return a node of the pods of a requested Migration that is dead or gone; empty if none is, or none heals.
@@ -442,8 +449,12 @@ class Planning:
 
     def _may_restart(self, migration: Migration, moving_pods: Sequence[MovingPod]) -> list[MovingPod]:
         """Return the other members of a gang, if the whole gang may restart elsewhere."""
+        if not migration.cause.of_node:
+            return []
         remaining = rest_of_gang(self.context.view, moving_pods)
-        return remaining if migration.cause.of_node and all(may_move(pod) for pod in remaining) else []
+        tracked = self.context.tracked[migration.key]
+        is_moved = self.context.first_mover(tracked, (pod.member.uid for pod in remaining)) is not None
+        return remaining if not is_moved and all(map(may_move, remaining)) else []
 
     def _claim(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> RelocationRequest:
         """Return the request of a Migration."""
