@@ -144,3 +144,28 @@ def test_a_request_for_a_member_keeps_no_gang_from_its_restart_elsewhere(when: s
     assert all(node.startswith("s2") for node in world.nodes_of("g-").values())
     please = world.migrations["default/please"]
     assert (please.phase, _reason(please)) == (Phase.CANCELLED, "AlreadyMoved")
+
+
+@pytest.mark.parametrize("is_requested", [False, True])
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_gang_on_a_dead_node_and_one_under_maintenance_moves_as_on_a_dead_one(
+    dead: int, *, is_requested: bool
+) -> None:
+    world = World(FORCED, {"s1/l1": 3, "s2/l1": 4})
+    fillers = [world.put(f"other-{node}", node, 8, bare=True) for node in world.node_objects if node.startswith("s2")]
+    where = run_gang(world, "g", 3)
+    names = sorted(where, key=lambda name: where[name])
+    if is_requested:
+        world.request("please", names[dead])
+        world.run(1)
+    node = where[names[1 - dead]]
+    world.extra[node] = MAINTENANCE
+    world.cordon(node)
+    world.fail(where[names[dead]])
+    world.run(20)
+    healing = list(world.migrations.values())[-1]
+    assert healing.spec.reason == "NodeUnreachable"
+    for filler in fillers:
+        world.finish_pod(filler.metadata.uid)
+    world.run(60)
+    assert all(node.startswith("s2") for node in world.nodes_of("g-").values())

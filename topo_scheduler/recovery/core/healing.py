@@ -212,9 +212,11 @@ class Healing:
     def _spec(self, affected: Sequence[tuple[DomainFailure, MovingPod]]) -> MigrationSpec:
         pods = sorted({pod.member.uid: pod.member.name for _, pod in affected}.items(), key=lambda item: item[1])
         reader = self.view.reader(affected[0][1].workload.namespace)
+        causes = [failure.cause for failure, _ in affected]
         return MigrationSpec(
             cause="; ".join(dict.fromkeys(failure.described(reader) for failure, _ in affected)),
-            reason=affected[0][0].cause.value,
+            # Requests leave pods on dead nodes to a Migration of such a cause only.
+            reason=next((cause for cause in causes if cause.dead), causes[0]).value,
             since=timestamp(self.epoch + min(failure.since for failure, _ in affected)),
             pods=[MigrationPod(name, uid) for uid, name in pods],
         )
