@@ -23,6 +23,7 @@ from topo_scheduler.scheduling.instructions import CountFailure, Preempt
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption import search_turns, victim_search
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.queueing.expensive_attempts import ALLOWED_OPERATIONS, OPERATIONS_PER_SECOND
 from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES_BEFORE_TURNS
 from topo_scheduler.scheduling.reserving.choosing import Choosing
 from topo_scheduler.state.operation_budget import CLOCK_EVERY_OPERATIONS, OverBudgetError, charge
@@ -179,6 +180,20 @@ def test_searches_for_victims_count_for_whose_turn_it_is(monkeypatch: pytest.Mon
     assert names.index("victim/good") <= 2, "after one or two searches of the others"
 
 
+def test_searches_for_victims_that_find_none_are_charged_to_their_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pods it has: the others are tried meanwhile."""
+    d = full()
+    costing(monkeypatch, 300_000)
+    d.apply(*(urgent(f"evil-{n}", "evil", n) for n in range(30)))
+    for _ in range(20):
+        d.step(1)
+    names = [decision.name for decision in d.decisions()]
+    assert len(names) <= (ALLOWED_OPERATIONS + 20 * OPERATIONS_PER_SECOND) / 300_000 + 1
+    d.apply(urgent("good", "victim", 999, created=1))
+    d.step(0.1)
+    assert [decision.name for decision in d.decisions()][len(names) :] == ["victim/good"]
+
+
 def test_a_namespace_whose_searches_exceed_their_budget_gets_less(monkeypatch: pytest.MonkeyPatch) -> None:
     d = full()
     costing(monkeypatch, 10**9)
@@ -321,13 +336,13 @@ def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_chang
     d.step(1)
     good = urgent("good", "team", created=1)
     d.apply(good)
-    for _ in range(20):
+    for _ in range(80):
         d.step(1)
     assert any("The scheduler retries in " in message for message in d.told(good, Reason.FAILED_SCHEDULING))
     for _ in range(30):
         d.step(10)
     assert {instruction.preemptor.name for instruction in d.said if isinstance(instruction, Preempt)} == {"good"}
-    assert counted(d).count(("preemption", "operations")) <= 10, "what was too little is not tried again"
+    assert counted(d).count(("preemption", "operations")) <= 11, "what was too little is not tried again"
 
 
 def test_a_search_that_exceeds_a_lowered_budget_delays_none_of_other_namespaces_that_ask_alike(
@@ -336,10 +351,11 @@ def test_a_search_that_exceeds_a_lowered_budget_delays_none_of_other_namespaces_
     heavy_but_for_one(monkeypatch)
     d = full()
     d.apply(*(urgent(f"heavy{number}", "evil", number) for number in range(1, 5)))
-    for _ in range(10):
+    for _ in range(60):
         d.step(1)
     d.apply(urgent("same", "evil"))
-    d.step()
+    for _ in range(20):
+        d.step(1)
     assert counted(d).count(("preemption", "operations")) == 5
     d.apply(urgent("victim", "victim", created=1))
     d.step(1)

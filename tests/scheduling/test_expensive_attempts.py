@@ -56,7 +56,7 @@ def test_others_are_tried_while_expensive_attempts_wait() -> None:
         if id_ is None:
             break
         order.append(id_)
-        queue.tried(placed=False, of_attempt=2 * ALLOWED_OPERATIONS if id_.startswith("costly") else 0)
+        queue.tried(placed=False, charged=2 * ALLOWED_OPERATIONS if id_.startswith("costly") else 0)
     assert order == ["costly-0", "plain-0", "plain-1", "plain-2"]
     assert not queue.any_ready
     due = queue.next_due()

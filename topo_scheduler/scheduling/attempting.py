@@ -38,7 +38,7 @@ class Attempting:
     """Attempts at workloads that are due.
 
     ``out`` gets the instructions. ``spent`` are the operations of the last attempt with its search for victims, and
-    ``spent_on_attempt`` those without, at most its budget.
+    ``spent_on_attempt`` those without, at most its budget. ``spent_in_vain`` are those of a search that found none.
     """
 
     world: World
@@ -59,6 +59,7 @@ class Attempting:
     barrier: Barrier = field(default_factory=Barrier)
     spent: int = 0
     spent_on_attempt: int = 0
+    spent_in_vain: int = 0
     _phase: Activity = Activity.DECISION
     """The current activity, for messages if it fails."""
     _searched: int = 0
@@ -86,6 +87,8 @@ class Attempting:
         finally:
             self.spent = budget.spent + self._searched
             self.spent_on_attempt = min(budget.spent, budget.operations)
+            in_vain = self._searched and not self.preempting.claims(workload.id)
+            self.spent_in_vain = min(self._searched, SEARCH_OPERATIONS) if in_vain else 0
             self.preempting.tried(workload.id)
         workload.failures = 0
         return placed

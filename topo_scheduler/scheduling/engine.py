@@ -584,7 +584,8 @@ class Engine:
             workload = self.workloads.get(id_)
             if workload is not None:
                 placed = attempting.attempt(workload, now, clock)
-                self.queue.tried(placed=placed, operations=attempting.spent, of_attempt=attempting.spent_on_attempt)
+                charged = attempting.spent_on_attempt + attempting.spent_in_vain
+                self.queue.tried(placed=placed, operations=attempting.spent, charged=charged)
                 # After a failover nodes are reserved for it before younger workloads take them.
                 if clock() - started > budget or (not placed and self.reserving.first_is_due(now)):
                     break

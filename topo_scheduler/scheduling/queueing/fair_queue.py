@@ -293,10 +293,10 @@ class FairWorkloadQueue:
                 return id_
         return None
 
-    def tried(self, *, placed: int, operations: int = 0, of_attempt: int = 0) -> None:
+    def tried(self, *, placed: int, operations: int = 0, charged: int = 0) -> None:
         """Record the result of the attempt on the workload that was taken last: how many pods it ``placed``.
 
-        It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
+        It took ``operations``. Its namespace is ``charged`` those of all but a search for victims that found some.
         """
         if self._current is None:
             return
@@ -310,7 +310,7 @@ class FairWorkloadQueue:
             counts=counts,
             now=attempt.now,
         )
-        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
+        until = self._expensive.spend(attempt.namespace, charged, attempt.now)
         if until > attempt.now:
             self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
         if attempt.passed_over:

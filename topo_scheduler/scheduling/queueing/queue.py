@@ -94,12 +94,12 @@ class Queue:
             self.remove(id_)
         return id_
 
-    def tried(self, *, placed: int, operations: int = 0, of_attempt: int = 0) -> None:
+    def tried(self, *, placed: int, operations: int = 0, charged: int = 0) -> None:
         """Record the result of the attempt on the workload that was popped last: how many pods it ``placed``.
 
-        It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
+        It took ``operations``. Its namespace is ``charged`` those of all but a search for victims that found some.
         """
-        self._fair_queue.tried(placed=placed, operations=operations, of_attempt=of_attempt)
+        self._fair_queue.tried(placed=placed, operations=operations, charged=charged)
 
     def hold(self, namespaces: Collection[str], until: float) -> None:
         """Skip these namespaces until a time in seconds, and those of the last call no longer."""
