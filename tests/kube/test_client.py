@@ -23,6 +23,7 @@ from topo_scheduler.kube.connection.errors import (
     Forbidden,
     Gone,
     KubeError,
+    Misanswered,
     NotFound,
     ServerError,
     TooManyRequests,
@@ -139,7 +140,7 @@ async def test_a_refused_connection_was_never_sent() -> None:
 @virtual_time
 async def test_an_answer_that_names_no_kind_is_none_of_the_api_server(method: str, strange: bytes) -> None:
     async with stubbed(answering(lambda: web.Response(body=strange))) as client:
-        with pytest.raises(Unreachable, match="the answer 200 is not one of an API server") as caught:
+        with pytest.raises(Misanswered, match="the answer 200 is not one of an API server") as caught:
             await client.request(method, "/x", body=b"{}" if method == "POST" else None, timeout=5)
         assert caught.value.sent
 
@@ -346,10 +347,10 @@ def test_all_errors_are_one_tree() -> None:
     ("answer", "error"),
     [
         (lambda: status(404, "NotFound", 'pods "a" not found', details={"name": "a", "kind": "pods"}), NotFound),
-        (lambda: status(404, "NotFound", "no such path"), Unreachable),
-        (lambda: status(404, "NotFound", 'namespaces "b" not found', details={"name": "b"}), Unreachable),
-        (lambda: web.Response(status=404, text="default backend - 404"), Unreachable),
-        (lambda: web.Response(status=404, text="[]", content_type="application/json"), Unreachable),
+        (lambda: status(404, "NotFound", "no such path"), Misanswered),
+        (lambda: status(404, "NotFound", 'namespaces "b" not found', details={"name": "b"}), Misanswered),
+        (lambda: web.Response(status=404, text="default backend - 404"), Misanswered),
+        (lambda: web.Response(status=404, text="[]", content_type="application/json"), Misanswered),
         (lambda: status(403, "Forbidden"), Forbidden),
     ],
 )

@@ -239,7 +239,7 @@ class Client:
         """Get the object of this name.
 
         Raises the errors of `request`, but `NotFound` only if the API server says that the object does not exist.
-        Another answer 404, as of a load balancer without a backend, counts as `Unreachable`.
+        Another answer 404, as of a load balancer without a backend, counts as `Misanswered`.
         """
         try:
             return await self.request("GET", path, accept=accept, timeout=timeout, most_bytes=most_bytes)
