@@ -8,9 +8,11 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.scheduling.binding.contention import (
     IN_FLIGHT_SECONDS,
+    KEPT_NODES_PER_POD,
     LOST_SECONDS,
     MAX_BINDS_IN_FLIGHT,
     MAX_TRIALS,
+    MIN_KEPT_NODES,
     PENDING_SECONDS,
     RECENT_SECONDS,
     SETTLED_SECONDS,
@@ -399,3 +401,36 @@ def test_room_for_pods_that_no_scheduler_binds_is_left_for_a_short_time_in_all(n
     waits = waits_beside_made_up_pods(45, 3, namespaces)
     assert sum(wait > 1 for wait in waits) <= 45 * (MAX_TRIALS + 2)
     assert max(waits[-200:]) <= 1
+
+
+def test_a_namespace_keeps_room_on_few_nodes_unless_it_holds_much() -> None:
+    """Its small pods are on all nodes, and a large one comes and goes."""
+    d = shared(*[8] * 30)
+    comes = theirs("comes", cpu="8", namespace="evil")
+    d.apply(comes)
+    d.apply(theirs("comes", cpu="8", namespace="evil", node="n0", uid=comes.metadata.uid))
+    d.settle()
+    ours = [make_pod(f"ours-{number}", cpu="8") for number in range(40)]
+    d.run(*ours)
+    assert len(d.where(*ours)) == 29 - (MIN_KEPT_NODES - 1), "n0 is full, and one of those that keep room"
+    assert len(d.engine.world.kept) == MIN_KEPT_NODES
+
+
+def test_a_namespace_keeps_room_on_twice_as_many_nodes_as_it_holds_room_for_such_pods() -> None:
+    d = shared(*[16] * 40)
+    for number in range(10):
+        d.apply(theirs(f"holds-{number}", cpu="8", namespace="team", node=f"n{number}", phase="Running"))
+    d.apply(theirs("waits", cpu="8", namespace="team"))
+    d.settle()
+    assert len(d.engine.world.kept) == KEPT_NODES_PER_POD * 10
+
+
+def test_the_nodes_with_the_latest_news_keep_room() -> None:
+    d = shared(*[8] * 30)
+    for number in range(12):
+        d.apply(pod := theirs(f"p{number}", cpu="1", namespace="team"))
+        d.apply(theirs(f"p{number}", cpu="1", namespace="team", node=f"n{number}", uid=pod.metadata.uid))
+        d.delete(pod)
+        d.settle(0.01)
+    rows = {d.engine.world.nodes.row_of[f"n{number}"] for number in range(12 - MIN_KEPT_NODES, 12)}
+    assert set(d.engine.world.kept) == rows

@@ -14,6 +14,9 @@ has waited in vain, the scheduler stops reserving room for the larger pods of a 
 more than any pod of that namespace that was seen pending and then bound during the wait. Once a pod with such a request
 becomes bound, the scheduler reserves room again. A small pod that becomes bound proves nothing about a large pending
 one. Once that has happened to several namespaces, others count only after a bind of such a pod of theirs was seen.
+
+A pod that comes and goes must not keep room on all nodes either. So room for pods like those of one namespace is
+reserved on twice as many nodes as it holds room for such pods, those with the latest news, or on `MIN_KEPT_NODES`.
 """
 
 from collections import Counter
@@ -53,6 +56,10 @@ IN_FLIGHT_SECONDS: Final = 1.0
 """Seconds after which a bind no longer counts as in flight here: it may be retried for long."""
 LOST_SECONDS: Final = 5.0
 """Seconds after which the watch is no longer expected to report a bind."""
+MIN_KEPT_NODES: Final = 8
+"""Nodes on which room may be reserved for pods like those of a namespace, however little it holds."""
+KEPT_NODES_PER_POD: Final = 2
+"""Nodes on which room may be reserved for each such pod for which the namespace holds room."""
 MAX_UNPROVEN_NAMESPACES: Final = 1024
 """Maximum namespaces whose pods no bind has confirmed yet; beyond it further ones get no reserved room."""
 MAX_TRIALS: Final = 4
@@ -84,15 +91,17 @@ class _Unproven:
 class _SharedNode:
     """A node that other schedulers use, ``until`` a time in seconds.
 
-    ``asked`` is the request of the largest pod that came lately; it counts until ``recent`` (seconds). ``kept`` is the
-    room charged to the node with this ``uid``.
+    ``asked`` is the request of the largest pod that came lately, of ``namespace``; it counts until ``recent``, in
+    seconds. ``kept`` is the room charged to the node with this ``uid``, because of pods of the namespace ``kept_for``.
     """
 
     until: float
     asked: Amounts = ()
+    namespace: str = ""
     recent: float = 0.0
     uid: str = ""
     kept: Amounts = ()
+    kept_for: str = ""
 
 
 class SchedulerContention:
@@ -109,11 +118,14 @@ class SchedulerContention:
         self._world = world
         self._nodes: dict[str, _SharedNode] = {}
         """Nodes that other schedulers use, by name, in the order of their last news."""
+        self._kept_for: dict[str, dict[str, None]] = {}
+        """Nodes that are charged because of pods of each namespace, the oldest news first."""
         self._waiting: dict[str, float] = {}
         """Pending pods of other schedulers by uid, and until when they are expected to be bound; in order of time."""
         self._last_bound = -SETTLED_SECONDS
         self._last_amounts: Amounts = ((PODS, 1),)
         """Request of the pod of other schedulers that was last seen pending or newly bound."""
+        self._last_namespace = ""
         self._active = False
         self._idle_since = 0.0
         """When others were last active, in seconds, if they are not."""
@@ -161,7 +173,7 @@ class SchedulerContention:
                 self._unbound[uid] = namespace
                 if self._believed(namespace, asked := self._asked(pod), now):
                     self._waiting[uid] = now + PENDING_SECONDS
-                    self._last_amounts = asked
+                    self._last_amounts, self._last_namespace = asked, namespace
 
     def deleted(self, uid: str) -> None:
         """Forget a deleted pod."""
@@ -210,13 +222,13 @@ class SchedulerContention:
         asked = self._asked(pod) if newly_bound else ()
         if newly_bound and (proven or self._believed(pod.metadata.namespace, asked, now)):
             self._last_bound = now
-            self._last_amounts = asked
+            self._last_amounts, self._last_namespace = asked, pod.metadata.namespace
             node.asked = largest(asked, node.asked) if node.recent > now else asked
-            node.recent = now + RECENT_SECONDS
-            if self._active and node.kept != self._wanted(node, now):
+            node.recent, node.namespace = now + RECENT_SECONDS, pod.metadata.namespace
+            if self._active and (node.kept_for, node.kept) != self._wanted(node, now):
                 self._give_back(name, node)
         if self._active:
-            self._keep(name, node, now)
+            self._keep(name, node, now, in_place_of_the_oldest=True)
 
     def _asked(self, pod: Pod) -> Amounts:
         try:
@@ -251,11 +263,12 @@ class SchedulerContention:
                 unproven.since += now - max(self._idle_since, unproven.since)  # idle time is no waiting
         else:
             self._idle_since = now
-        for name, node in self._nodes.items():
+        for name, node in reversed(list(self._nodes.items())):
             if active:
                 self._keep(name, node, now)
             else:
                 self._give_back(name, node, improve=True)
+        self._kept_for = {name: dict(reversed(kept.items())) for name, kept in self._kept_for.items()}
         if not active:
             if self._patience or self._impatient:
                 self._doubt(now)
@@ -357,16 +370,37 @@ class SchedulerContention:
 
     # ------------------------------------------------------------ inside
 
-    def _wanted(self, node: _SharedNode, now: float) -> Amounts:
-        asked = node.asked if node.recent > now else self._last_amounts
-        return tuple((column, self._config.reserved_pods_per_node * amount) for column, amount in asked)
+    def _wanted(self, node: _SharedNode, now: float) -> tuple[str, Amounts]:
+        """Return for pods of which namespace a node is charged, and with what."""
+        is_recent = node.recent > now
+        asked = node.asked if is_recent else self._last_amounts
+        charged = tuple((column, self._config.reserved_pods_per_node * amount) for column, amount in asked)
+        return node.namespace if is_recent else self._last_namespace, charged
 
-    def _keep(self, name: str, node: _SharedNode, now: float) -> None:
+    def _keep(self, name: str, node: _SharedNode, now: float, *, in_place_of_the_oldest: bool = False) -> None:
+        """Charge a node, unless as many are charged as may be: then none, or this one in place of another."""
         row = self._world.nodes.row_of.get(name)
         uid = self._world.nodes.uids[row] if row is not None else ""
-        if row is not None and node.uid != uid:
-            node.uid, node.kept = uid, self._wanted(node, now)
-            self._world.keep(row, node.kept)
+        if row is None or node.uid == uid:
+            return
+        self._forget_kept(name, node)
+        namespace, charged = self._wanted(node, now)
+        kept = self._kept_for.get(namespace, {})
+        if len(kept) >= self._most_nodes(namespace, charged):
+            if not in_place_of_the_oldest:
+                return
+            oldest = next(iter(kept))
+            self._give_back(oldest, self._nodes[oldest], improve=True)
+        self._kept_for.setdefault(namespace, {})[name] = None
+        node.uid, node.kept, node.kept_for = uid, charged, namespace
+        self._world.keep(row, node.kept)
+
+    def _most_nodes(self, namespace: str, charged: Amounts) -> int:
+        """Return how many nodes may be charged because of such pods of a namespace."""
+        held, pods_per_node = self._world.accounts.held(namespace), self._config.reserved_pods_per_node
+        scarce = ((column, amount) for column, amount in charged if amount and column != PODS)
+        pods = min((pods_per_node * held.get(column, 0) // amount for column, amount in scarce), default=0)
+        return max(MIN_KEPT_NODES, KEPT_NODES_PER_POD * pods)
 
     def _give_back(self, name: str, node: _SharedNode, *, improve: bool = False) -> None:
         row = self._world.nodes.row_of.get(name)
@@ -375,7 +409,14 @@ class SchedulerContention:
             self._world.keep(row, ())
             if improve:
                 self._world.improve(name)
-        node.uid, node.kept = "", ()
+        self._forget_kept(name, node)
+
+    def _forget_kept(self, name: str, node: _SharedNode) -> None:
+        kept = self._kept_for.get(node.kept_for, {})
+        kept.pop(name, None)
+        if not kept:
+            self._kept_for.pop(node.kept_for, None)
+        node.uid, node.kept, node.kept_for = "", (), ""
 
 
 def largest(amounts: Amounts, other: Amounts) -> Amounts:
