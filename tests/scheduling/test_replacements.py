@@ -171,6 +171,34 @@ def test_each_replacement_takes_the_seat_of_its_own_index_whichever_comes_first(
         d.engine.seats_kept("default/m", [])
 
 
+def test_members_of_two_jobs_with_the_same_index_take_the_seat_of_their_own_job() -> None:
+    """The seats differ in size: the pods of one Job need a whole node."""
+    d = _driver({"s1/l1": 2, "s1/l2": 2})
+    pods = []
+    for job, gpus in enumerate((8, 4)):
+        d.own(Owner("Job", f"g-{job}", uid=f"uid-g-{job}"))
+        annotations, owner = {"gang-name": "g", "gang-size": "2"}, controlled_by("Job", f"g-{job}")
+        index = {"batch.kubernetes.io/job-completion-index": "0"}
+        pods.append(make_pod(f"g-{job}-0", gpus=gpus, owner=owner, annotations=annotations, labels=index))
+    d.apply(*pods)
+    members = [known[1] for pod in pods if (known := d.engine.workloads.of_pod(pod.metadata.uid)) is not None]
+    gang = next(iter(d.engine.workloads))
+    assert [member.index for member in members] == [0, 0]
+    rows = d.engine.world.nodes.row_of
+    for nodes in (("s1-l1-1", "s1-l1-2"), ("s1-l1-2", "s1-l1-1")):
+        seats = zip(members, nodes, (8, 4), reversed("ab"), strict=True)
+        held = [
+            replace(SEAT, pod=id_, node=node, index=0, series=member.known_series, requests=(("nvidia.com/gpu", gpus),))
+            for member, node, gpus, id_ in seats
+        ]
+        d.engine.seats_kept("default/m", held)
+        assigned = d.engine.preempting.replacements.rows_for(gang, members)
+        assert assigned == {member.uid: rows[node] for member, node in zip(members, nodes, strict=True)}
+    d.settle()
+    taken = d.engine.preempting.replacements.taken
+    assert taken == {"seat:default/m:b": members[0].uid, "seat:default/m:a": members[1].uid}
+
+
 def test_members_that_others_deleted_stay_near_the_rest_and_the_whole_gang_moves_once_that_is_deleted_too() -> None:
     """No Migration holds seats for them, so that other workloads may take their nodes."""
     d = _driver({"s1/l1": 2, "s1/l2": 2})

@@ -170,9 +170,11 @@ class Move(Value, frozen=True):
     """``status.moves[]``: one pod, the node that it leaves, and the node held for the pod that replaces it.
 
     ``workload`` is the identity of its gang or its own. ``controller`` is kind and name of the object that makes the
-    replacement, ``index`` the number that the controller gives it. ``requests`` has the resources held on the target
-    node: milli-CPU, bytes, counts. ``to`` is empty until the scheduler has found a node. ``replacement`` is uid, and
-    ``replacement_name`` the name, of the pod that took the place. ``devices`` are held with it, if the pod has claims.
+    replacement, ``index`` the number that the controller gives it. ``series`` is the sequence of such numbers: a gang
+    may have several, such as one for each Job. Objects of earlier versions have none. ``requests`` has the resources
+    held on the target node: milli-CPU, bytes, counts. ``to`` is empty until the scheduler has found a node.
+    ``replacement`` is uid, and ``replacement_name`` the name, of the pod that took the place. ``devices`` are held with
+    it, if the pod has claims.
     """
 
     pod: str = ""
@@ -181,6 +183,7 @@ class Move(Value, frozen=True):
     controller: str = ""
     gang: bool = False
     index: int | None = None
+    series: str | None = None
     priority: int = 0
     requests: dict[str, int] = {}  # noqa: RUF012
     from_: str = field(name="from", default="")

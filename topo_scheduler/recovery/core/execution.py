@@ -16,7 +16,7 @@ from topo_scheduler.recovery.model.migration_state import (
     with_replacements,
     with_targets,
 )
-from topo_scheduler.recovery.model.seating import find_moving_pods, moves_of, seat_of
+from topo_scheduler.recovery.model.seating import find_moving_pods, moves_of, same_place, seat_of
 from topo_scheduler.recovery.planning.migration_validation import avoided_nodes, may_move
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_of, beneficiary_over, reason_useless_now
@@ -266,14 +266,17 @@ class Execution:
         return strangers
 
     def _members(self, moves: Sequence[Move]) -> frozenset[str]:
-        """Return the uids of all members of the gangs of moves, and of pods on nodes to whose slots pods move."""
+        """Return the uids of all members of the gangs of moves, and of all pods on the nodes to which pods move."""
         view = self.context.view
         gangs = (view.workload(move.workload) for move in moves if move.gang)
-        beside = {uid for move in moves if move.devices and move.to for uid in view.pods_on(move.to)}
+        beside = {uid for move in moves if move.to for uid in view.pods_on(move.to)}
         return frozenset(beside.union(uid for gang in gangs if gang is not None for uid in gang.members))
 
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
-        """Return the bound member that replaced each pod, by the uid of the pod."""
+        """Return the bound member that replaced each pod, by the uid of the pod.
+
+        It took the seat, or is of the same series and index, and was not there before the pods left.
+        """
         migration = tracked.migration
         old = {move.uid for move in migration.status.moves}
         taken = self.context.view.held.seats_taken
@@ -288,11 +291,8 @@ class Execution:
         for move in migration.status.moves:
             seat = seat_of(migration, move).id
             for member in self._candidates(migration, move, taken.get(seat, "")):
-                fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
                 read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
-                # A pod may move to another slot of its node, where others of its controller run.
-                on_planned_node = member.node == move.to and not move.devices
-                fits |= read and member.index in (None, move.index) and (on_planned_node or fresh(member))
+                fits = member.uid == taken.get(seat) or (read and same_place(move, member) and fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
                     replacements[move.uid] = member
                     used.add(member.uid)

@@ -112,6 +112,7 @@ def move_of(
         controller=workload.controller,
         gang=workload.gang,
         index=member.index,
+        series=member.known_series,
         priority=workload.priority,
         requests=requests_of(view.resource_names, amounts),
         from_=from_,
@@ -133,7 +134,13 @@ def seat_of(migration: Migration, move: Move) -> ReservedSeat:
         move.priority,
         tuple(sorted(move.requests.items())),
         tuple(move.devices),
+        move.series,
     )
+
+
+def same_place(move: Move, member: Member) -> bool:
+    """Return whether a member of the same workload or controller has the index and series of the pod that moves."""
+    return move.index == member.index and move.series in (None, member.known_series)
 
 
 def find_seats(

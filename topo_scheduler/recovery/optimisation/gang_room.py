@@ -19,7 +19,7 @@ from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_replacements
 from topo_scheduler.recovery.model.naming import name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, same_place, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
 from topo_scheduler.recovery.planning.slot_seats import move_to_slot, slot_seats, with_places
 from topo_scheduler.recovery.planning.voluntary_checks import longest_wait, why_no_room_is_made
@@ -224,12 +224,18 @@ class GangRoom:
     def _seated(self, workload: Workload, moves: Sequence[Move]) -> dict[str, Member]:
         """Return the member that took each seat, by the uid of the pod for which the seat was planned."""
         seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
-        by_uid, by_index = {member.uid: member for member in seated}, {member.index: member for member in seated}
+        by_uid = {member.uid: member for member in seated}
+        # A Job makes the replacement of a pod while that is still being deleted.
+        by_index: dict[int | None, list[Member]] = {}
+        for member in seated:
+            if member.index is not None and not member.leaving:
+                by_index.setdefault(member.index, []).append(member)
         taken: dict[str, Member] = {}
         for move in moves:
-            member = by_uid.get(move.uid) or (by_index.get(move.index) if move.index is not None else None)
-            if member is not None:
-                taken[move.uid] = member
+            same = (member for member in by_index.get(move.index, ()) if same_place(move, member))
+            member_or_none = by_uid.get(move.uid) or next(same, None)
+            if member_or_none is not None:
+                taken[move.uid] = member_or_none
         return taken
 
     def _unseated(self, workload: Workload, moves: Sequence[Move]) -> list[Move]:
@@ -260,8 +266,15 @@ class GangRoom:
         """Return the pending members that need seats."""
         moves = migration.status.moves
         uids = {move.uid for move in moves} | {pod.uid for pod in migration.spec.pods}
-        numbers = {move.index for move in moves} - {None}
-        return [member for member in workload.at(Stage.PENDING) if member.uid in uids or member.index in numbers]
+        by_index: dict[int | None, list[Move]] = {}
+        for move in moves:
+            by_index.setdefault(move.index, []).append(move)
+        return [
+            member
+            for member in workload.at(Stage.PENDING)
+            if member.uid in uids
+            or (member.index is not None and any(same_place(move, member) for move in by_index.get(member.index, ())))
+        ]
 
     def _check_leaving(
         self,

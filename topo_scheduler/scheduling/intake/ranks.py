@@ -24,10 +24,9 @@ from topo_scheduler.api.groups import (
     VOLCANO_TASK,
 )
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.pods.workloads import NO_SERIES, Member, Stage, Workload
 
 Series = tuple[int, str]
-_NOWHERE: Final[Series] = (0, "")
 _KEYS: Final = frozenset((LWS_WORKER, KUBEFLOW_INDEX, KUBEFLOW_ROLE, VOLCANO_INDEX, GROVE_INDEX, JOB_INDEX, POD_INDEX))
 
 
@@ -35,7 +34,7 @@ def place_in_series(pod: Pod) -> tuple[Series, int | None]:
     """Return the series of a pod and its number there, None if its controller assigned none."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if _KEYS.isdisjoint(labels) and _KEYS.isdisjoint(annotations):
-        return _NOWHERE, None
+        return NO_SERIES, None
 
     def number(key: str) -> int | None:
         value = labels.get(key) or annotations.get(key, "")
@@ -44,8 +43,7 @@ def place_in_series(pod: Pod) -> tuple[Series, int | None]:
     def text(key: str) -> str:
         return labels.get(key) or annotations.get(key, "")
 
-    controller = pod.metadata.controller
-    by_controller = (0, controller.name if controller else "")
+    by_controller = series_of_controller(pod)
     # Pods of a LeaderWorkerSet also have the index of their StatefulSet, which is that of the group.
     if (index := number(LWS_WORKER)) is not None:
         return (0, ""), index
@@ -62,7 +60,13 @@ def place_in_series(pod: Pod) -> tuple[Series, int | None]:
         return by_controller, index
     if text(KUBEFLOW_ROLE) in LEADERS:
         return _role(text(KUBEFLOW_ROLE)), 0
-    return _NOWHERE, None
+    return NO_SERIES, None
+
+
+def series_of_controller(pod: Pod) -> Series:
+    """Return the series of the pods of one controller."""
+    controller = pod.metadata.controller
+    return 0, controller.name if controller else ""
 
 
 def _role(name: str) -> Series:

@@ -33,7 +33,7 @@ from topo_scheduler.scheduling.intake.gpu_annotations import (
     reserved_only,
 )
 from topo_scheduler.scheduling.intake.groups import controller_id, find_group
-from topo_scheduler.scheduling.intake.ranks import place_in_series
+from topo_scheduler.scheduling.intake.ranks import place_in_series, series_of_controller
 from topo_scheduler.scheduling.placing.model.segments import segment_of
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.devices.inventory import DeviceInventory
@@ -227,6 +227,8 @@ def understand(
     job_limit, job_start = _deadline_of_job(pod, lineage)
     workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)
     series, index = place_in_series(pod)
+    if index is None and workload.gang:
+        series = series_of_controller(pod)
     member = Member(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,

@@ -40,6 +40,8 @@ class ReservedSeat:
     requests: tuple[tuple[str, int], ...]
     devices: tuple[SeatDevice, ...] = ()
     """Devices, and shares of devices, that are held with the place."""
+    series: str | None = None
+    """Series of the index, or of the pods without an index; None if unknown."""
 
     @property
     def id(self) -> str:
@@ -51,6 +53,10 @@ class ReservedSeat:
         if self.gang or workload.gang:
             return self.workload == workload.id
         return (self.namespace, self.controller) == (workload.namespace, workload.controller)
+
+    def is_in_series_of(self, member: Member) -> bool:
+        """Whether a member is of the same series: a gang of several Jobs has each index several times."""
+        return self.series in (None, member.known_series)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,7 @@ class Replacements:
                         candidate
                         for candidate in free
                         if (candidate.index == member.index if exact else candidate.index is None)
+                        and candidate.is_in_series_of(member)
                     ),
                     None,
                 )
@@ -194,8 +201,9 @@ class Replacements:
         """Give seats to the members that were placed: the ledger holds their room from now on."""
         own = {id_: seat for id_, seat in self._seats.items() if seat.is_for(workload)}
         for seated in decision.seats:
-            index = workload.members[seated.uid].index
-            fits = [id_ for id_, seat in own.items() if seat.index in (None, index)]
+            member = workload.members[seated.uid]
+            index = member.index
+            fits = [id_ for id_, seat in own.items() if seat.index in (None, index) and seat.is_in_series_of(member)]
             # Its own seat comes first. A member that was placed elsewhere needs none of the seats of the others either.
             fits.sort(key=lambda id_: (own[id_].node != seated.node, own[id_].index != index, id_))
             if fits:

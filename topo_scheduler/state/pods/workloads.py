@@ -18,6 +18,10 @@ from topo_scheduler.state.statistics.run_times import RunKey
 
 MAX_LOST_RANKS: Final = 64
 """Maximum ranks that an incomplete gang remembers until its next decision, in addition to twice its members."""
+MAX_SERIES_CHARACTERS: Final = 253
+"""Characters that identify the series of a member: those of its name may come from an annotation, of any length."""
+NO_SERIES: Final = (0, "")
+"""The series of pods whose controller assigns no index, outside gangs, and of pods that are not read yet."""
 MAX_CLASSES: Final = 64
 """Pod classes that one gang may have. The searches for heterogeneous gangs are bounded and find little beyond that."""
 
@@ -35,7 +39,8 @@ class Member:
     """One pod of a workload.
 
     ``index`` is the number that its controller gave it, None without one. ``series`` identifies the controller's
-    sequence of indices where several controllers made the workload; it sorts in controller order. ``rank`` is the
+    sequence of indices, or the controller of a pod without one, where several controllers made the workload; it sorts
+    in controller order. ``rank`` is the
     rank with which the pod was placed. ``controlled``: a controller makes a new pod when this one is evicted.
     ``bandwidth`` is what is reserved for its gang on each node, in Mbit/s.
     """
@@ -48,7 +53,7 @@ class Member:
     created: float
     enqueued: float
     index: int | None = None
-    series: tuple[int, str] = (0, "")
+    series: tuple[int, str] = NO_SERIES
     controlled: bool = False
     daemon: bool = False
     """Whether the pod is of a DaemonSet."""
@@ -106,6 +111,14 @@ class Member:
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def known_series(self) -> str | None:
+        """Identifies its series among those of its workload; None if there is none, or until its pod is read."""
+        if self.index is None and self.series == NO_SERIES:
+            return None
+        number, name = self.series
+        return f"{number} {name}".rstrip()[:MAX_SERIES_CHARACTERS]
 
     def forget_request(self) -> None:
         """Forget what the pod of a bound member requests; plans read it again, as after a restart."""
