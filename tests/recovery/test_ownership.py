@@ -4,6 +4,9 @@ import msgspec
 import pytest
 
 from tests.helpers import EPOCH, SCHEDULER, controlled_by, make_pod
+from tests.kube.virtual import virtual_time
+from tests.kube.world import world as kube_world
+from tests.recovery.runners import runner_of
 from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, MigrationStatus, Phase
 from topo_scheduler.api.objects import ObjectMeta
@@ -121,6 +124,47 @@ def test_one_that_names_another_scheduler_is_left_alone_whatever_its_pods() -> N
     world.request("m", "g-0", schedulerName=OTHER)
     world.run(200, step=5)
     assert _untouched(world, "default/m") and not world.evictions
+    world.run(UNANSWERED_SECONDS, step=5)
+    assert world.phases() == [Phase.FAILED] and not world.evictions
+    assert world.condition("Placed")[1] == "NotOurs" and f"scheduler {OTHER}" in world.condition("Placed")[2]
+    events = [instruction for instruction in world.emitted if isinstance(instruction, EmitMigrationEvent)]
+    assert [event.reason for event in events] == ["MigrationFailed"]
+
+
+def test_one_of_another_scheduler_whose_failure_is_not_written_at_once_moves_no_pod_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world, "g")
+    world.request("m", "g-0", schedulerName=OTHER)
+    world.run(UNANSWERED_SECONDS - 10, step=5)
+    monkeypatch.setattr(world, "_patch", lambda _: None)
+    world.run(100, step=5)
+    assert _status(world) == MigrationStatus() and not world.evictions
+    monkeypatch.undo()
+    world.run(100, step=5)
+    assert world.phases() == [Phase.FAILED] and not world.evictions
+
+
+@virtual_time
+async def test_one_of_another_scheduler_fails_also_while_recovery_is_off() -> None:
+    """Otherwise it would be this scheduler's from then on, and its pods would move once recovery is on."""
+    async with kube_world() as w:
+        runner = runner_of(w, None, lambda _, __: None)
+        runner._pods_of_round = dict
+        written: list[object] = []
+        runner._answer = written.extend  # type: ignore[method-assign,assignment]
+        meta = ObjectMeta(name="m", namespace="default", uid="m", creation_timestamp="1970-01-01T00:00:00Z")
+        runner.epoch = 1000.0
+        runner._answer_one(Migration(metadata=meta, spec=MigrationSpec(scheduler_name=OTHER)))
+        status, event = written
+        assert isinstance(status, WriteStatus) and isinstance(event, EmitMigrationEvent)
+        assert status.status.phase == Phase.FAILED and event.reason == "MigrationFailed"
+        assert [condition.reason for condition in status.status.conditions] == ["NotOurs"]
+
+
+def _status(world: World) -> MigrationStatus:
+    return world.one().status
 
 
 @pytest.mark.parametrize("by_uid", [True, False])

@@ -40,6 +40,18 @@ def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answe
     return _answer(write(migration, status), MigrationReason.RECOVERY_DISABLED, MESSAGE)
 
 
+def not_ours(migration: Migration, why: str, scheduler: str, wall: float) -> Answer | None:
+    """Return the answer that a Migration belongs to another scheduler, which does not answer; None if it has ended.
+
+    ``why`` is the message; the other arguments are as for `without_recovery`.
+    """
+    condition = ConditionUpdate(ConditionType.PLACED, status=False, reason=MigrationReason.NOT_OURS, message=why)
+    status = changed_status(
+        migration, wall, scheduler=scheduler, phase=Phase.FAILED, message=why, conditions=[condition]
+    )
+    return None if status is None else _answer(write(migration, status), MigrationReason.MIGRATION_FAILED, why)
+
+
 def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | None:
     """Return the answer that a Migration can't be read, or is too large.
 

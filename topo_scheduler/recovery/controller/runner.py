@@ -27,7 +27,7 @@ from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.controller.controller_reader import ControllerReader
-from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
+from topo_scheduler.recovery.controller.disabled import Answer, malformed, not_ours, without_recovery
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.controller.handlers import (
     MigrationChanged,
@@ -49,7 +49,7 @@ from topo_scheduler.recovery.detection.pod_failures import PodFailures
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
 )
-from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods
+from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods, why_not_ours
 from topo_scheduler.scheduling.barrier import kind_of
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
@@ -323,7 +323,11 @@ class RecoveryRunner:
             at = answers_at(self.view, migration, first=False, bound=self._pods_of_round)
             if wall < at < inf:
                 return  # the next round reads it again
-            answer = without_recovery(migration, self.view.scheduler_name, wall) if at <= wall else None
+            answer = None
+            if -inf < at <= wall and (why := why_not_ours(self.view, migration, bound=self._pods_of_round)):
+                answer = not_ours(migration, why, self.view.scheduler_name, wall)
+            elif at <= wall:
+                answer = without_recovery(migration, self.view.scheduler_name, wall)
         if answer is None:
             self._answered[key] = state
         else:

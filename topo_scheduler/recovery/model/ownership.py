@@ -44,11 +44,30 @@ def answers_at(
     """
     if answered := migration.status.scheduler_name:
         return -inf if answered == view.scheduler_name else inf
-    owner = migration.spec.scheduler_name or _scheduler_of_pods(view, migration, bound)
+    owner = _owner(view, migration, bound)
     if owner == view.scheduler_name or (first and not owner):
         return -inf
     created = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
     return created + (UNANSWERED_SECONDS if owner else 0.0) + (0.0 if first else UNCLAIMED_SECONDS)
+
+
+def why_not_ours(view: SchedulerView, migration: Migration, *, bound: Callable[[], NamedPods] | None = None) -> str:
+    """Return why this scheduler moves no pod for a Migration without a status that it may answer; empty if it may.
+
+    It belongs to another scheduler, which has not answered in time. Arguments are as for `answers_at`.
+    """
+    owner = _owner(view, migration, bound)
+    if owner in ("", view.scheduler_name) or migration.status.scheduler_name:
+        return ""
+    return (
+        f"it belongs to scheduler {owner}, which has not answered in {UNANSWERED_SECONDS / 60:g} minutes: that does not"
+        f" run, or carries out no Migrations; {view.scheduler_name} moves no pod for it"
+    )
+
+
+def _owner(view: SchedulerView, migration: Migration, bound: Callable[[], NamedPods] | None) -> str:
+    """Return the scheduler that a Migration without a status belongs to; empty for none."""
+    return migration.spec.scheduler_name or _scheduler_of_pods(view, migration, bound)
 
 
 def bound_pods(view: SchedulerView, wanted: Container[tuple[str, str]] | None = None) -> NamedPods:
