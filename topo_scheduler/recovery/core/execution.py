@@ -1,6 +1,6 @@
 """Executes Migrations with held seats: evicts pods, and waits until replacements run in the seats."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
@@ -42,10 +42,14 @@ class Execution:
         moves = self._unexpired(tracked, now)
         if moves is None:
             return
-        self.context.keep(migration, moves)
         present = [move for move in moves if self.context.still_present(move)]
-        if tracked.beside is None and len(present) == len(moves):
-            tracked.beside = self._members(moves)
+        replacements = self._replacements(tracked) if len(present) < len(moves) else {}
+        self._hold(migration, moves, replacements)
+        if tracked.beside is None:
+            if len(present) == len(moves):
+                tracked.beside = self._members(moves)
+            elif self._reads_candidates(tracked, replacements):
+                return  # an earlier process may have bound replacements, whose seats are taken
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
             evicted = ConditionUpdate(ConditionType.EVICTED, status=True, reason=MigrationReason.GONE, message=text)
@@ -187,11 +191,22 @@ class Execution:
             moves = with_replacements(migration.status.moves, replacements)
             self.context.end(tracked, Phase.FAILED, MigrationReason.NO_REPLACEMENT, text, now, moves)
             return
-        self.context.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
-        if strangers := [
-            pod for pod in self._unread_candidates(migration, replacements) if pod.uid not in tracked.learned
-        ]:
-            self.context.learn(tracked, strangers)
+        self._hold(migration, migration.status.moves, replacements)
+        self._reads_candidates(tracked, replacements)
+
+    def _hold(self, migration: Migration, moves: Sequence[Move], replacements: Collection[str]) -> None:
+        """Hold the seats of moves without a replacement, and release those of the others."""
+        has_seat = self.context.view.held.has_seat
+        surplus = any(move.uid in replacements and has_seat(seat_of(migration, move).id) for move in moves)
+        self.context.keep(migration, [move for move in moves if move.uid not in replacements], only=surplus)
+
+    def _reads_candidates(self, tracked: Tracked, replacements: Collection[str]) -> bool:
+        """Have unread pods read that may be replacements; return whether there are any."""
+        candidates = self._unread_candidates(tracked.migration, replacements)
+        unread = [pod for pod in candidates if pod.uid not in tracked.learned]
+        if unread:
+            self.context.learn(tracked, unread)
+        return bool(unread)
 
     def _end_placed(self, tracked: Tracked, replacements: Mapping[str, Member], now: float) -> None:
         """End a Migration whose replacements are all bound; those on nodes that it leaves or avoids move once more.
@@ -275,47 +290,60 @@ class Execution:
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod.
 
-        It took the seat, or is of the same series and index, and was not there before the pods left.
+        It took the seat, or is of the same series and index, and was not there before the pods left. After a failover
+        it is unknown which seat a pod took: then one that is left over on the node of one seat fills another.
         """
         migration = tracked.migration
-        old = {move.uid for move in migration.status.moves}
-        taken = self.context.view.held.seats_taken
+        context, taken = self.context, self.context.view.held.seats_taken
+        own = {seat_of(migration, move).id for move in migration.status.moves}
         replacements: dict[str, Member] = {}
-        used: set[str] = set(old)
+        used = {move.uid for move in migration.status.moves}
+        used.update(uid for seat, uid in taken.items() if seat not in own)
+        members = self._gang_members(migration.status.moves)
         # Both are times of the API server; the clock of the process that wrote the start of the phase may be wrong.
         begun = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
 
         def fresh(member: Member) -> bool:
             return member.uid not in tracked.beside if tracked.beside is not None else member.created >= begun
 
-        for move in migration.status.moves:
-            seat = seat_of(migration, move).id
-            for member in self._candidates(migration, move, taken.get(seat, "")):
+        def fill(move: Move, candidates: Iterable[Member], took: str = "") -> None:
+            for member in candidates:
                 read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
-                fits = member.uid == taken.get(seat) or (read and same_place(move, member) and fresh(member))
-                if member.uid not in used and member.stage is Stage.BOUND and fits:
+                fits = member.uid == took or (read and same_place(move, member) and fresh(member))
+                free = member.uid not in used and context.is_counted_for(member, migration.key)
+                if fits and free and member.stage is Stage.BOUND:
                     replacements[move.uid] = member
                     used.add(member.uid)
-                    break
+                    return
+
+        for move in migration.status.moves:
+            took = taken.get(seat_of(migration, move).id, "")
+            if (known_pod := context.view.member(took)) is not None:
+                fill(move, [known_pod[1]], took)
+        for move in migration.status.moves:
+            if move.uid not in replacements and not context.still_present(move):
+                on_node = self._of_controller(migration, move, move.to) if move.to and not move.gang else ()
+                fill(move, members.get((move.workload, move.index), ()) if move.gang else on_node)
+        nodes = sorted({move.to for move in migration.status.moves} - {""})
+        for move in migration.status.moves:
+            if move.uid not in replacements and not move.gang and not context.still_present(move):
+                fill(move, (member for node in nodes for member in self._of_controller(migration, move, node)))
         return replacements
 
-    def _candidates(self, migration: Migration, move: Move, taken: str) -> list[Member]:
-        """Return the members that may have replaced a pod, the likeliest first."""
-        view = self.context.view
-        likely = [known_pod[1] for known_pod in [view.member(taken)] if known_pod is not None]
-        if move.gang:
-            gang = view.workload(move.workload)
-            members = sorted(gang.members.values(), key=lambda member: member.name) if gang is not None else []
-            return [*likely, *members]
-        for uid in view.pods_on(move.to) if move.to else ():
-            known_pod = view.member(uid)
-            same = known_pod is not None and (known_pod[0].namespace, known_pod[0].controller) == (
-                migration.metadata.namespace,
-                move.controller,
-            )
-            if known_pod is not None and same:
-                likely.append(known_pod[1])
-        return likely
+    def _gang_members(self, moves: Sequence[Move]) -> dict[tuple[str, int | None], list[Member]]:
+        """Return the members of the gangs of moves, by id of the gang and index, in order of their names."""
+        members: dict[tuple[str, int | None], list[Member]] = {}
+        for id_ in sorted({move.workload for move in moves if move.gang}):
+            gang = self.context.view.workload(id_)
+            for member in sorted(gang.members.values(), key=lambda member: member.name) if gang is not None else ():
+                members.setdefault((id_, member.index), []).append(member)
+        return members
+
+    def _of_controller(self, migration: Migration, move: Move, node: str) -> list[Member]:
+        """Return the members on a node that the controller of a pod made."""
+        view, wanted = self.context.view, (migration.metadata.namespace, move.controller)
+        known_pods = [known_pod for uid in view.pods_on(node) if (known_pod := view.member(uid)) is not None]
+        return [member for workload, member in known_pods if (workload.namespace, workload.controller) == wanted]
 
 
 def _left_nodes(migration: Migration) -> set[str]:

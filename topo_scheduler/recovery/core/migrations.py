@@ -168,6 +168,7 @@ class Migrations:
                 self._untrack(key)
                 self._gang_room.forget(uid)
             self._memory.release(key)
+            self.context.count_replacements(migration, migration.status.moves)
             self.context.release(key)
             self.context.intended.pop(key, None)
             self._over[key] = (uid, version)

@@ -33,8 +33,10 @@ from topo_scheduler.recovery.model.retention import Finished
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, seat_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
-from topo_scheduler.state.pods.workloads import Stage
+from topo_scheduler.state.pods.workloads import Member, Stage
 
+MOST_GONE_REPLACEMENTS: Final = 4_096
+"""Replacements of Migrations that are over that are recorded before those that are gone are forgotten."""
 KEPT_HELPERS: Final = 64
 """Keys of Migrations that make room that are kept at least, whether or not the Migrations exist."""
 BELIEVED_AFTER_SECONDS: Final = 60.0
@@ -61,12 +63,16 @@ class MigrationContext:
     index: MigrationIndex = field(default_factory=MigrationIndex)
     intended: dict[str, tuple[OtherPod, ...]] = field(default_factory=dict)
     """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
+    counted: dict[str, str] = field(default_factory=dict)
+    """Keys of Migrations that are over, by the uids of the replacements that they counted."""
     asked: dict[str, None] = field(default_factory=dict)
     """Keys of Migrations that this process has created to make room for others."""
     coming: Sequence[CreateMigration] = ()
     """Migrations of failures whose creation is in flight."""
     out: list[RecoveryInstruction] = field(default_factory=list)
     """Instructions for the runner."""
+    _counted_before: int = 0
+    """Replacements that were kept when those that are gone were last forgotten."""
     _changed: dict[str, Migration | None] = field(default_factory=dict)
     """Latest versions of the Migrations that changed since the last `take_changed`; None for those that are gone."""
 
@@ -106,6 +112,19 @@ class MigrationContext:
         """Return the Migrations that changed since the last call; None for those that are not tracked any more."""
         changed, self._changed = self._changed, {}
         return changed
+
+    def count_replacements(self, migration: Migration, moves: Sequence[Move]) -> None:
+        """Record the replacements of a Migration that ends, or is over: they count for no other one."""
+        for move in moves:
+            if move.replacement and self.may_name(migration, move.replacement):
+                self.counted[move.replacement] = migration.key
+                if len(self.counted) > self._counted_before + MOST_GONE_REPLACEMENTS:
+                    self.counted = {uid: key for uid, key in self.counted.items() if self.view.entry(uid) is not None}
+                    self._counted_before = len(self.counted)
+
+    def is_counted_for(self, member: Member, key: str) -> bool:
+        """Return whether a pod counts as a replacement for no other Migration that is over."""
+        return self.counted.get(member.uid, key) == key
 
     # ------------------------------------------------------------ seats
 
@@ -364,6 +383,7 @@ class MigrationContext:
         self.emit_event(
             tracked, warning=phase is Phase.FAILED, reason=MigrationReason(f"Migration{phase.value}"), message=message
         )
+        self.count_replacements(tracked.migration, moves or ())
         self.release(tracked.migration.key)
         tracked.ending = True
         self.write(tracked, now, phase, moves, outcome, message=message)
