@@ -72,11 +72,6 @@ _ANSWERS: Final = {
 }
 CONFIG_POLL_SECONDS: Final = 2.0
 """Interval between reads of the configuration files. A ConfigMap takes up to a minute to reach its pod anyway."""
-EMPTIED: Final = (
-    "no configuration in it any more; if every field is to have its default, write a document of kind"
-    " TopologySchedulerConfig without spec"
-)
-"""Why an emptied configuration is refused: it would end quotas and recovery at once."""
 
 
 def collect_last_term() -> None:
@@ -305,8 +300,6 @@ class Daemon:
             await asyncio.sleep(CONFIG_POLL_SECONDS)
             try:
                 fresh = await asyncio.to_thread(read_configuration, self._config_path)
-                if kinds and not fresh.kinds:
-                    raise ConfigError(f"{self._config_path}: {EMPTIED}")
             except ConfigError as error:
                 if str(error) != self._refused_config:
                     self._refused_config = str(error)

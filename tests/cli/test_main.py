@@ -93,10 +93,14 @@ def test_check_config_names_what_it_skips_and_what_is_empty(tmp_path: Path) -> N
     assert (answer.exit_code, answer.stdout) == (0, f"{base}: ok\n")
     assert "skipped, as they are no configuration: Deployment topology-scheduler, " in answer.stderr
     empty = tmp_path / "empty.yaml"
-    empty.write_text("# nothing\n")
-    answer = run("check-config", str(empty))
-    assert (answer.exit_code, answer.stdout) == (0, f"{empty}: ok\n")
-    assert "warning: no configuration in it: everything has its default" in answer.stderr
+    for text in ("# nothing\n", "", "---\n"):
+        empty.write_text(text)
+        for command in (("check-config",), ("run", "--config")):
+            answer = run(*command, str(empty))
+            assert answer.exit_code in (1, 2), command
+            assert f"{empty}: no configuration in it; if every field is to have its default, write" in answer.output
+    empty.write_text("apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n")
+    assert run("check-config", str(empty)).exit_code == 0, "all defaults, but on purpose"
     answer = run("check-config", str(base / "deployment.yaml"))
     assert answer.exit_code == 1 and "no configuration among the objects in it (Deployment " in answer.output
 

@@ -107,7 +107,8 @@ def test_labels_of_gpus_that_can_not_be_read_are_named(served: Served, tmp_path:
     wrong = {"neuronetes.io/gpu-topology": "nvlnk"}
     store = served.server.store
     served.call(lambda: store.modify("nodes", "node-1", "", lambda node: labelled(node, wrong)))
-    (tmp_path / "config.yaml").write_text("")
+    empty = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n"
+    (tmp_path / "config.yaml").write_text(empty)
     topology = run("topology", "--kubeconfig", served.kubeconfig)
     check = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(tmp_path / "config.yaml"))
     for answer in (topology, check):

@@ -78,7 +78,7 @@ async def test_new_weights_take_effect(cluster: Cluster, start_replica: StartRep
             "did you mean resourceAvailability?",
         ),
         ("kind: [unfinished", "not valid YAML"),
-        ("# nothing any more\n", "no configuration in it any more"),
+        ("# nothing any more\n", "no configuration in it"),
     ],
     ids=["bad choice", "out of range", "unknown key", "no YAML", "emptied"],
 )

@@ -34,8 +34,6 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
 
     try:
         configuration = read_configuration(file)
-        if not configuration.kinds:
-            say(f"{file}: warning: no configuration in it: everything has its default", err=True)
         if configuration.skipped:
             say(f"{file}: skipped, as they are no configuration: {', '.join(configuration.skipped)}", err=True)
         for text in _about_plugins(configuration):

@@ -177,7 +177,8 @@ def _path(namespace: str, name: str) -> str:
 
 
 async def _from_map(client: Client, namespace: str, name: str) -> LiveConfiguration:
-    from topo_scheduler.api.config import ConfigError, load_configuration
+    from topo_scheduler.api.config import ConfigError
+    from topo_scheduler.runtime.config_files import load_filled
 
     config_map = decode(_object, await client.request("GET", _path(namespace, name), timeout=TIMEOUT_SECONDS))
     origin = f"ConfigMap {namespace}/{name}"
@@ -189,7 +190,7 @@ async def _from_map(client: Client, namespace: str, name: str) -> LiveConfigurat
     if not files:
         raise ConfigError(f"{origin}: no key ends in .yaml; the scheduler reads such keys only")
     try:
-        return LiveConfiguration(load_configuration(files), origin)
+        return LiveConfiguration(load_filled(origin, files), origin)
     except ConfigError as error:
         raise ConfigError(f"{error}; {KEPT}") from error
 

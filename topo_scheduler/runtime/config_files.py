@@ -1,19 +1,39 @@
 """Reads the configuration from files. Imports little, so that commands that only read files start quickly."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
+
+EMPTY: Final = (
+    "no configuration in it; if every field is to have its default, write a document of kind TopologySchedulerConfig"
+    " without spec"
+)
+"""Why an empty configuration is refused: an edit that empties it by mistake would end quotas and recovery."""
 
 
 def read_configuration(path: Path | None) -> Configuration:
     """Read a configuration file, or every ``*.yaml`` and ``*.yml`` of a folder, such as a mounted ConfigMap.
 
     Raises:
-        ConfigError: the configuration is invalid, with file and field, or a file can't be read.
+        ConfigError: the configuration is invalid, with file and field, or empty, or a file can't be read.
     """
     if path is None:
         return Configuration()
-    return load_configuration({str(file): _text(file) for file in _files(path)})
+    return load_filled(str(path), {str(file): _text(file) for file in _files(path)})
+
+
+def load_filled(origin: str, documents: Mapping[str, str]) -> Configuration:
+    """Read configuration from YAML texts, by the names of their sources; ``origin`` names all of them.
+
+    Raises:
+        ConfigError: the configuration is invalid, or empty.
+    """
+    configuration = load_configuration(documents)
+    if not configuration.kinds:
+        raise ConfigError(f"{origin}: {EMPTY}")
+    return configuration
 
 
 def _files(path: Path) -> list[Path]:
