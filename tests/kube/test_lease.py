@@ -479,6 +479,30 @@ async def test_a_standby_says_once_for_whose_lease_it_waits(caplog: pytest.LogCa
 
 
 @virtual_time
+async def test_a_lease_that_lasts_long_is_waited_for_with_its_time_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also after it was deleted: that does not prove that its holder is gone."""
+    caplog.set_level("INFO")
+    async with candidates() as t:
+        spec = {"holderIdentity": "old-pod_abc", "leaseDurationSeconds": 100_000, "leaseTransitions": 1}
+        t.store.create(LEASES, {"metadata": {"name": "topo", "namespace": "kube-system"}, "spec": spec})
+        await t.add("b")
+        await asyncio.sleep(130)
+        waits = [text for text in caplog.messages if "waiting for the lease" in text]
+        remedy = "If no such replica runs any more, delete the Lease and restart this replica"
+        assert [remedy in text for text in waits] == [True] * 3
+        assert "which old-pod_abc has: taking it 3600 s from now, unless it is renewed." in waits[0]
+        assert "which old-pod_abc has and does not renew: taking it 35" in waits[1]
+        t.store.delete(LEASES, "topo", "kube-system")
+        await asyncio.sleep(2)
+        (deleted,) = [text for text in caplog.messages if "had when it was deleted" in text]
+        assert ": taking it 34" in deleted and remedy in deleted
+        restarted = await t.add("c")
+        await eventually(lambda: restarted.active)
+
+
+@virtual_time
 async def test_an_api_server_that_is_away_is_logged_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     async with candidates() as t:
         a = await t.add("a", run=False)

@@ -62,6 +62,9 @@ An empty holder with another duration was written by hand: the leader may not ha
 LONGEST_SECONDS = 3600.0
 """Cap, in seconds, on the lease duration that another candidate wrote."""
 
+REMINDER_SECONDS = 60.0
+"""Seconds between log lines about a lease that its holder does not renew, and that has not expired."""
+
 RELEASE_SECONDS = 5.0
 """Seconds allowed for a release; a lease that is not released in time expires by itself."""
 
@@ -186,6 +189,8 @@ class LeaderElector:
         self._observed: Lease | None = None  # another candidate's lease …
         self._observed_at = NEVER  # … and since when it has not changed
         self._awaited = ""  # the holder that a log line last named
+        self._reminded_at = NEVER  # when a log line last said how long we still wait for it …
+        self._reminded_gone = False  # … and whether the Lease was deleted by then
 
     def left(self) -> float:
         """Seconds for which this process may still act as the leader; 0 or less if it may not."""
@@ -428,11 +433,13 @@ class LeaderElector:
         if self._may_be_held(current):
             # By version, not by renewTime: the holder's clock may stand still.
             if self._observed is None or self._observed.version != current.version:
-                self._observed, self._observed_at = current, now
+                self._observed, self._observed_at, self._reminded_gone = current, now, False
                 self.leader = current.holder
                 if current.holder and current.holder != self._awaited:
                     self._awaited = current.holder
-                    logger.info("waiting for the lease %s, which %s has", self._described, current.holder)
+                    logger.info(
+                        "waiting for the lease %s, which %s has%s", self._described, current.holder, self._how_long(now)
+                    )
                 if not current.holder:
                     logger.warning(
                         "the lease %s names no holder, but was not released, as another client edited it: taking it"
@@ -443,7 +450,36 @@ class LeaderElector:
         elif current.version:
             self._observed = None  # released by its holder
         # A deleted lease proves nothing: its holder may not have noticed yet.
+        self._remind(now, gone=not current.version)
         return now >= self._runs_out()
+
+    def _remind(self, now: float, *, gone: bool) -> None:
+        """Log how long we still wait for a holder that does not renew, if its lease is longer than ours.
+
+        That is each minute, and at once if the Lease was deleted meanwhile.
+        """
+        if self._observed is None or self._runs_out() - now <= self._duration:
+            return
+        deleted = gone and not self._reminded_gone
+        if deleted or now - max(self._observed_at, self._reminded_at) >= REMINDER_SECONDS:
+            self._reminded_at, self._reminded_gone = now, gone
+            logger.warning(
+                "still waiting for the lease %s, which %s %s%s",
+                self._described,
+                self._observed.holder or "an unknown replica",
+                "had when it was deleted, and may not have noticed" if gone else "has and does not renew",
+                self._how_long(now),
+            )
+
+    def _how_long(self, now: float) -> str:
+        """Return in which time another's lease is taken, for one that lasts longer than ours; empty for others."""
+        left = self._runs_out() - now
+        if left <= self._duration:
+            return ""
+        return (
+            f": taking it {left:.0f} s from now, unless it is renewed. If no such replica runs any more, delete the"
+            " Lease and restart this replica"
+        )
 
     # ------------------------------------------------------------ the record
 
