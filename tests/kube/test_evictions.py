@@ -143,7 +143,10 @@ async def test_a_disruption_budget_is_answered_at_once() -> None:
     async with stubbed(handler) as client:  # type: ignore[arg-type]
         began = now()
         result = await Evictor(client).evict("default", "pod", "uid")
-        assert (result.outcome, result.message) == (EvictionStatus.BLOCKED, "Cannot evict pod")
+        assert (result.outcome, result.message) == (
+            EvictionStatus.BLOCKED,
+            "Cannot evict pod. The disruption budget web needs 2 healthy pods",
+        )
         assert now() - began < 0.1
 
 

@@ -91,6 +91,19 @@ def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reaso
     assert not world.evictions
 
 
+def test_pods_that_a_budget_keeps_are_reported_by_one_event_that_names_the_first() -> None:
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world, "g", 3)
+    world.blocked = {"g-0", "g-1", "g-2"}
+    world.request("please", *world.blocked)
+    world.run(60)
+    events = [instruction for instruction in world.emitted if isinstance(instruction, EmitMigrationEvent)]
+    assert [(event.reason, event.message) for event in events] == [
+        ("DisruptionBudget", "pod g-0 can't be evicted: a disruption budget keeps it")
+    ]
+    assert world.condition("Evicted")[2] == "pod g-0 can't be evicted: a disruption budget keeps it"
+
+
 def test_a_target_to_avoid_must_be_there() -> None:
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     run_gang(world, "g")

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from topo_scheduler.api.objects import PartialObject
+from topo_scheduler.api.printable import printable
+from topo_scheduler.api.text import clipped
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
     ApiError,
@@ -31,6 +33,7 @@ from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retr
 
 RETRY_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0
+MAX_MESSAGE_CHARACTERS = 1_024
 
 _encode = msgspec.json.Encoder().encode
 _metadata = msgspec.json.Decoder(PartialObject)
@@ -115,8 +118,11 @@ class Evictor:
         except _PodGone as error:
             return EvictionResult(EvictionStatus.GONE, str(error))
         except TooManyRequests as error:
-            blocked = _is_budget(error)
-            return EvictionResult(EvictionStatus.BLOCKED if blocked else EvictionStatus.FAILED, error.message)
+            if not (causes := _budget_causes(error)):
+                return EvictionResult(EvictionStatus.FAILED, error.message)
+            named = [printable(cause["message"]) for cause in causes if isinstance(cause.get("message"), str)]
+            text = ". ".join(part.rstrip(".") for part in [error.message, *named] if part)
+            return EvictionResult(EvictionStatus.BLOCKED, clipped(text, MAX_MESSAGE_CHARACTERS))
         except Withdrawn as error:
             return EvictionResult(EvictionStatus.WITHDRAWN, str(error))
         except KubeError as error:
@@ -161,12 +167,13 @@ class _PodGone(KubeError):
     """The pod is not there any more; the message says why."""
 
 
-def _is_budget(error: ApiError) -> bool:
+def _budget_causes(error: ApiError) -> list[dict[str, Any]]:
+    """Return the causes of a refusal that are disruption budgets; the message of each names one, with its numbers."""
     causes = error.details.get("causes") or []
-    return any(isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget" for cause in causes)
+    return [cause for cause in causes if isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget"]
 
 
 def _passes(error: BaseException) -> bool:
     if isinstance(error, TooManyRequests):
-        return not _is_budget(error)
+        return not _budget_causes(error)
     return passes(error) or isinstance(error, Conflict)

@@ -145,8 +145,8 @@ class InstructionExecutor:
         self.metrics.recovery_evictions.labels(result.outcome.value).inc()
         reason_it_stays = _condition_reason(result.outcome, result.message)
         level = logging.INFO if reason_it_stays is None else logging.WARNING
-        text, where = "moving %s/%s: %s %s", {"namespace": pod.namespace}
-        log.log(level, text, pod.namespace, pod.name, result.outcome.value, result.message, extra=where)
+        outcome = f"{result.outcome.value}: {result.message}" if result.message else result.outcome.value
+        log.log(level, "moving %s/%s: %s", pod.namespace, pod.name, outcome, extra={"namespace": pod.namespace})
         self._evicted(evict, reason=reason_it_stays, message=result.message)
         if evict.force and result.outcome is EvictionStatus.EVICTED:
             # Last, because a webhook on statuses may hang, and must not delay the Migration.

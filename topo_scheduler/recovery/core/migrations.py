@@ -388,8 +388,13 @@ class Migrations:
         shortest, longest = (2.0, FORBIDDEN_RETRY_SECONDS) if forbidden else (RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         eviction.until = now + doubled(shortest, eviction.times, longest)
         eviction.reason, eviction.message = reason, message
-        if eviction.times == (BELIEVED_REFUSALS if forbidden else 1):
-            self.context.emit_event(tracked, warning=True, reason=reason, message=message)
+        reported_at = BELIEVED_REFUSALS if forbidden else 1
+        others = (other for other in tracked.evictions.values() if other is not eviction)
+        reported = any(other.reason == reason and other.times >= reported_at for other in others)
+        if eviction.times == reported_at and not reported:  # one event for all pods of a disruption budget
+            named = next((move.pod for move in tracked.migration.status.moves if move.uid == uid), "")
+            text = f"pod {named} can't be evicted: {message}" if named else message
+            self.context.emit_event(tracked, warning=True, reason=reason, message=text)
 
     def owner_gone(self, key: str, reason: str) -> None:
         """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
