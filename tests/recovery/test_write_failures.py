@@ -15,6 +15,7 @@ from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
     EmitMigrationEvent,
     EvictPod,
+    PhaseDuration,
     RecoveryInstruction,
     Warn,
     WriteStatus,
@@ -269,3 +270,42 @@ def test_a_migration_deleted_while_no_watch_was_open_gives_its_nodes_back() -> N
     world.recovery.forget_unknown_nodes()
     assert not world.d.engine.preempting.replacements
     assert "s1-l2-4" not in world.recovery.detection.names()
+
+
+def test_what_ends_a_migration_is_reported_once_however_often_its_write_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events, log and metrics report what the object says."""
+    world = World(FORCED, LEAVES)
+    world.gang("g", 3)
+    world.run()
+    before = world.pods["g-0"]
+    world.controllers_stand = True
+    world.request("please", "g-0")
+    world.run(3)
+    assert world.phases() == [Phase.PLACING]
+    world.emitted.clear()
+    monkeypatch.setattr(world, "_patch", lambda _: None)
+    world.replace(before)
+    world.tell_pod("g-0")
+    world.run(50)
+    assert world.phases() == [Phase.PLACING]
+    ends = (EmitMigrationEvent, PhaseDuration)
+    reported = [said for said in world.emitted if isinstance(said, ends)]
+    assert [said.reason for said in reported if isinstance(said, EmitMigrationEvent)] == ["StatusNotWritten"]
+    assert len(reported) == 1
+    world.emitted.clear()
+    monkeypatch.undo()
+    world.run(100)
+    assert world.phases() == [Phase.DONE]
+    reported = [said for said in world.emitted if isinstance(said, ends)]
+    events = [said.reason for said in reported if isinstance(said, EmitMigrationEvent)]
+    phases = [said.phase for said in reported if isinstance(said, PhaseDuration)]
+    assert (events, phases) == (["MigrationDone"], ["Placing", "total"])
+
+
+def test_the_event_of_the_end_comes_also_if_only_the_watch_reports_it() -> None:
+    world = Lossy(FORCED, LEAVES)
+    lost = _failed(world)
+    world.run(200)
+    _healed(world, lost)
+    events = [said.reason for said in world.emitted if isinstance(said, EmitMigrationEvent)]
+    assert events.count(MigrationReason("MigrationDone")) == 1

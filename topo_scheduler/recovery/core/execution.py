@@ -7,7 +7,7 @@ from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import EvictPod
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import (
     ConditionUpdate,
@@ -235,7 +235,8 @@ class Execution:
             return
         text = f"{text}, so the scheduler moves them once more"
         context.release(migration.key)
-        context.emit_event(tracked, warning=True, reason=MigrationReason.MISPLACED, message=text)
+        meta = migration.metadata
+        event = EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, MigrationReason.MISPLACED, text)
         planned = ConditionUpdate(
             ConditionType.RESERVED, False, MigrationReason.PLANNED, "nodes are reserved when it begins"
         )
@@ -244,7 +245,7 @@ class Execution:
             for type_ in (ConditionType.EVICTED, ConditionType.PLACED)
         )
         left, again = sorted(_left_nodes(migration)), moves_of(context.view, moving_pods)
-        context.write(tracked, now, Phase.PLANNED, again, planned, evicted, placed, left_nodes=left)
+        context.write(tracked, now, Phase.PLANNED, again, planned, evicted, placed, left_nodes=left, event=event)
 
     def _misplaced(self, migration: Migration, replacements: Mapping[str, Member]) -> list[Member]:
         """Return the replacements on nodes that a Migration leaves or avoids.

@@ -157,6 +157,8 @@ class Migrations:
         self.context.moved.note(migration, self.context.spec.limits, self.context.epoch + now)
         self.context.finished.note(migration, self.context.epoch + now)
         phase = migration.phase
+        if tracked is not None:
+            self.context.report_written(tracked, migration)
         if phase is not None and phase.over:
             if tracked is not None:
                 if tracked.edited or not tracked.ending:

@@ -380,13 +380,13 @@ class MigrationContext:
         """End a Migration. ``outcome`` is its last condition, or the reason why its pods are not placed."""
         if isinstance(outcome, MigrationReason):
             outcome = ConditionUpdate(ConditionType.PLACED, status=False, reason=outcome, message=message)
-        self.emit_event(
-            tracked, warning=phase is Phase.FAILED, reason=MigrationReason(f"Migration{phase.value}"), message=message
-        )
+        meta, warning = tracked.migration.metadata, phase is Phase.FAILED
+        reason = MigrationReason(f"Migration{phase.value}")
+        event = EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message)
         self.count_replacements(tracked.migration, moves or ())
         self.release(tracked.migration.key)
         tracked.ending = True
-        self.write(tracked, now, phase, moves, outcome, message=message)
+        self.write(tracked, now, phase, moves, outcome, message=message, event=event)
 
     def refuse(self, migration: Migration, now: float, reason: MigrationReason, message: str) -> None:
         """Fail a Migration that is not tracked."""
@@ -418,8 +418,9 @@ class MigrationContext:
         policy: str | None = None,
         others: Sequence[OtherPod] | None = None,
         left_nodes: Sequence[str] | None = None,
+        event: EmitMigrationEvent | None = None,
     ) -> None:
-        """Write the changes of a status, if there are any."""
+        """Write the changes of a status, if there are any; emit an ``event`` once that is done."""
         wall = self.epoch + now
         migration = tracked.migration
         status = changed_status(
@@ -437,12 +438,22 @@ class MigrationContext:
         )
         if status is None:
             return
-        if phase is not None and phase != migration.status.phase:
-            self.out += durations(migration, phase, wall)
+        entered = phase is not None and phase != migration.status.phase
+        tracked.unreported = [
+            *([event] if event else ()),
+            *(durations(migration, phase, wall) if phase and entered else ()),
+        ]
         tracked.writing, tracked.wrote = True, status
         if self.tracked.get(migration.key) is tracked:
             self.index.put(tracked)
         self.out.append(write(migration, status))
+
+    def report_written(self, tracked: Tracked, migration: Migration) -> None:
+        """Emit the event of a phase and record durations, once the Migration is seen in that phase: only once."""
+        wrote, phase = tracked.wrote, migration.status.phase
+        if wrote is not None and wrote.phase == phase and wrote.times.get(phase) == migration.status.times.get(phase):
+            self.out += tracked.unreported
+            tracked.unreported = ()
 
     def emit_event(self, tracked: Tracked, *, warning: bool, reason: MigrationReason | Reason, message: str) -> None:
         """Emit an event on a Migration."""

@@ -21,7 +21,7 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.api.printable import printable
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import PhaseDuration, WriteStatus
+from topo_scheduler.recovery.model.instructions import PhaseDuration, RecoveryInstruction, WriteStatus
 from topo_scheduler.recovery.model.search_repetition import SearchRepetition
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.state.pods.workloads import Member
@@ -99,6 +99,8 @@ class Tracked:
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
     beside: frozenset[str] | None = None
     wrote: MigrationStatus | None = None
+    unreported: Sequence[RecoveryInstruction] = ()
+    """Event and durations of the phase that was written last, until it is known to be written."""
     ending: bool = False
     edited: bool = False
     replaced: bool = False
