@@ -97,3 +97,36 @@ def test_a_pod_that_ran_there_before_is_no_replacement() -> None:
     world.run(30)
     assert world.phases() == [Phase.DONE]
     assert world.one().status.moves[0].replacement == "web-0-again-1"
+
+
+def test_pods_of_higher_priority_that_take_reserved_room_are_named() -> None:
+    """They may take it. The condition said for minutes that the room is reserved."""
+    world = World(RECOVERY_ENABLED, {"s1/l1": 2})
+    deployment(world, "s1-l1-1", gpus=8)
+    before = world.pods["web-0"]
+    world.controllers_stand = True
+    world.cordon("s1-l1-1")
+    world.request("drain", "web-0")
+    world.run(10)
+    assert world.phases() == [Phase.PLACING] and world.condition("Reserved")[:2] == ("True", "NodesReserved")
+    world.add(make_pod("urgent", gpus=8, uid="urgent", priority=100, created=world.now))
+    world.run(10)
+    status, reason, message = world.condition("Reserved")
+    assert (status, reason) == ("False", "SeatLost")
+    assert "pods of higher priority have the room on s1-l1-2: default/urgent" in message
+    written = world.revision
+    world.run(60)
+    assert world.revision == written, "it is written once"
+    del world.pods["urgent"]
+    world.tell_pod("urgent")
+    world.run(10)
+    assert world.condition("Reserved")[:2] == ("True", "NodesReserved")
+    world.add(make_pod("urgent2", gpus=8, uid="urgent2", priority=100, created=world.now))
+    world.run(10)
+    world.replace(before)
+    world.tell_pod("web-0")
+    world.run(900, step=30.0)
+    assert world.phases() == [Phase.FAILED]
+    assert world.one().status.message.endswith(
+        "in time: pods of higher priority have the room on s1-l1-2: default/urgent2"
+    )

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Move, Phase
-from topo_scheduler.api.text import counted, few_of
+from topo_scheduler.api.text import counted, few_for, few_of
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
@@ -16,12 +17,15 @@ from topo_scheduler.recovery.model.migration_state import (
     with_replacements,
     with_targets,
 )
-from topo_scheduler.recovery.model.seating import find_moving_pods, moves_of, same_place, seat_of
+from topo_scheduler.recovery.model.seating import find_moving_pods, moves_of, same_place, seat_of, vacant
 from topo_scheduler.recovery.planning.migration_validation import avoided_nodes, may_move
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.planning.voluntary_checks import beneficiary_of, beneficiary_over, reason_useless_now
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.pods.workloads import Member, Stage
+
+TAKEN: Final = "reserved room was taken: "
+"""Begin of the message that pods of higher priority are where replacements were to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +186,49 @@ class Execution:
         if len(replacements) == len(migration.status.moves):
             self._end_placed(tracked, replacements, now)
             return
+        unfilled = [move for move in migration.status.moves if move.uid not in replacements]
+        takers = self._takers(migration, unfilled)
         if self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
-            missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
-            text = (
-                f"no pod took the place of {', '.join(missing[:3])} in time: its controller made none, or none was"
-                " bound to its place"
-            )
+            missing = [move.pod for move in unfilled]
+            why = takers or "its controller made none, or none was bound to its place"
+            text = f"no pod took the place of {', '.join(missing[:3])} in time: {why}"
             moves = with_replacements(migration.status.moves, replacements)
             self.context.end(tracked, Phase.FAILED, MigrationReason.NO_REPLACEMENT, text, now, moves)
             return
         self._hold(migration, migration.status.moves, replacements)
         self._reads_candidates(tracked, replacements)
+        self._report_takers(tracked, takers, now)
+
+    def _takers(self, migration: Migration, moves: Sequence[Move]) -> str:
+        """Return where pods of higher priority have the room of seats, and which; empty if all seats have room."""
+        view, taken = self.context.view, []
+        for move in moves:
+            if move.to not in view.nodes.row_of or vacant(view, [move]):
+                continue
+            entries = [view.entry(uid) for uid in view.pods_on(move.to)]
+            occupants = [entry.occupant for entry in entries if entry is not None and entry.occupant is not None]
+            higher = [pod for pod in occupants if pod.priority > move.priority]
+            taken += [(move.to, f"{pod.namespace}/{pod.name}") for pod in higher]
+        if not taken:
+            return ""
+        nodes, pods = sorted({node for node, _ in taken}), sorted({pod for _, pod in taken})
+        named = few_for(pods, view.reader(migration.metadata.namespace), "pod")
+        return f"pods of higher priority have the room on {few_of(nodes)}: {named}"
+
+    def _report_takers(self, tracked: Tracked, takers: str, now: float) -> None:
+        """Write to the condition that reserved room was taken; and that it is reserved, once it is free again."""
+        conditions = tracked.migration.status.conditions
+        current = next((condition for condition in conditions if condition.type == ConditionType.RESERVED), None)
+        reported = current is not None and current.message.startswith(TAKEN)
+        if takers:
+            text, reason = f"{TAKEN}{takers}. It waits until they leave", MigrationReason.SEAT_LOST
+            reserved = ConditionUpdate(ConditionType.RESERVED, status=False, reason=reason, message=text)
+        elif reported:
+            text, reason = "the reserved room is free again", MigrationReason.NODES_RESERVED
+            reserved = ConditionUpdate(ConditionType.RESERVED, status=True, reason=reason, message=text)
+        else:
+            return
+        self.context.write(tracked, now, None, None, reserved)
 
     def _hold(self, migration: Migration, moves: Sequence[Move], replacements: Collection[str]) -> None:
         """Hold the seats of moves without a replacement, and release those of the others."""
