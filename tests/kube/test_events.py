@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -295,6 +296,31 @@ async def test_a_thousand_at_once_all_exist_within_thirty_seconds() -> None:
                 record(r, pod=ObjectReference("v1", "Pod", "default", f"pod-{number}", f"uid-{number}"))
             await eventually(lambda: r.posted == 1_000, within=30)
         assert len({event["regarding"]["uid"] for event in await posted(w)}) == 1_000
+
+
+@virtual_time
+async def test_without_the_right_to_write_events_one_line_counts_those_that_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    text = 'events.events.k8s.io is forbidden: User "topo" cannot create resource "events" in API group "events.k8s.io"'
+    async with world() as w:
+        rule = w.server.faults.add(Refuse(403, message=text), verb="create", resource="events")
+        r = recorder(w)
+        async with running(r.run()):
+            for number in range(40):
+                record(r, f"message {number}", reason="BindFailed")
+                await asyncio.sleep(5)
+            assert await r.flush(120)
+            assert (r.posted, r.failed) == (0, 40)
+            w.server.faults.remove(rule)
+            record(r, "message", reason="BindFailed")
+            assert await r.flush(60)
+    lines = [line for line in caplog.messages if "lost" in line]
+    assert len(lines) <= 6, lines
+    assert lines[0].startswith("1 event is lost since the last such line: ") and "cannot create resource" in lines[0]
+    assert lines[-1].startswith("events are written again; ")
+    assert sum(int(re.findall(r"\d+", line)[0]) for line in lines) == 40
 
 
 @pytest.mark.parametrize(

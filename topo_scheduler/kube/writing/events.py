@@ -28,11 +28,13 @@ from topo_scheduler.kube.connection.errors import (
     Conflict,
     KubeError,
     NotFound,
+    lacks_rights,
     namespace_terminating,
     with_remedy,
 )
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import UNFENCED
+from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import Slot, or_until_granted, retried
 from topo_scheduler.kube.connection.times import micro_time
@@ -160,6 +162,9 @@ class EventRecorder:
         self._capacity = capacity
         self._clock = clock
         self._wall = wall
+        self._without_right = Outage()
+        self._lost = 0
+        """Events that RBAC refused since the last line about that."""
         self._numbers = itertools.count(time.time_ns())
         self._queue: FairQueue[tuple[str, str, int], _EventSeries] = FairQueue(
             WRITES_OF_NAMESPACE, reserved_of(concurrency)
@@ -279,6 +284,9 @@ class EventRecorder:
         except KubeError as error:
             self._forget(series)
             self.failed += 1
+            if lacks_rights(error):
+                self._lost_without_right(error)
+                return
             about = f"{occurrence.regarding.kind} {occurrence.regarding.namespace}/{occurrence.regarding.name}"
             level = logging.DEBUG if namespace_terminating(error) else logging.WARNING
             where = {"namespace": occurrence.regarding.namespace}
@@ -286,9 +294,23 @@ class EventRecorder:
                 level, "event %s about %s is lost: %s", occurrence.reason, about, with_remedy(error), extra=where
             )
         else:
+            self._report_right()
             self.posted += 1
             series.occurrence = None
             series.reported = self._clock()
+
+    def _lost_without_right(self, error: KubeError) -> None:
+        """Count an event that RBAC refused: without the right to write events, one line counts all that are lost."""
+        self._lost += 1
+        if self._without_right.failed(self._clock()):
+            text = "event is" if self._lost == 1 else "events are"
+            logger.warning("%d %s lost since the last such line: %s", self._lost, text, with_remedy(error))
+            self._lost = 0
+
+    def _report_right(self) -> None:
+        if self._without_right.over(self._clock()) is not None:
+            logger.info("events are written again; %d more were lost", self._lost)
+            self._lost = 0
 
     async def _post(self, series: _EventSeries, occurrence: _Occurrence, slot: Slot) -> None:
         regarding = occurrence.regarding
