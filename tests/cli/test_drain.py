@@ -452,3 +452,13 @@ async def test_a_load_balancer_that_answers_404_does_not_end_the_wait() -> None:
     async with stubbed(answer) as client:
         await wait_for_migrations(client, [("default", "m")], 60)
     assert next(requests) == 4
+
+
+def test_several_nodes_are_refused_with_what_to_do() -> None:
+    """Unlike ``kubectl drain a b``."""
+    done = run("drain", "node-1", "node-2", "--dry-run", "node-3")
+    assert done.exit_code == 2
+    assert (
+        "one domain or node at a time, but 3 are given. To drain several, first cordon all their nodes" in done.output
+    )
+    assert run("drain", "node-1", "--unknown").exit_code == 2

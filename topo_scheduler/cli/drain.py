@@ -72,7 +72,7 @@ class DrainPlan:
         return frozenset(uid for migration in self.migrations for _, uid in migration.pods)
 
 
-@click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"], "allow_extra_args": True})
 @click.argument("target", metavar="DOMAIN|NODE")
 @click.option("--dry-run", is_flag=True, help="Report what would be moved; write nothing.")
 @click.option("--cause", default="", metavar="TEXT", help="Reason that the Migrations report.")
@@ -93,7 +93,8 @@ class DrainPlan:
     default="text",
     help="Format of the plan; json and yaml send progress to standard error.",
 )
-def command(**options: Any) -> None:
+@click.pass_context
+def command(invocation: click.Context, /, **options: Any) -> None:
     """Empty a domain such as spine-1/leaf-3, or a node.
 
     The command cordons the nodes. It creates one Migration for each gang, and for each controller of single pods, that
@@ -106,6 +107,12 @@ def command(**options: Any) -> None:
     """
     if options["timeout"] is not None and not options["wait"]:
         raise CommandFailure("--timeout limits --wait: give both, or neither", USAGE)
+    if invocation.args:
+        raise CommandFailure(
+            f"one domain or node at a time, but {1 + len(invocation.args)} are given. To drain several, first cordon"
+            " all their nodes, so that no pod moves from one to another. Then run this command for each",
+            USAGE,
+        )
     run_async(_drain(**options))
 
 
