@@ -15,8 +15,8 @@ more than any pod of that namespace that was seen pending and then bound during 
 becomes bound, the scheduler reserves room again. A small pod that becomes bound proves nothing about a large pending
 one. Once that has happened to several namespaces, others count only after a bind of such a pod of theirs was seen.
 
-A pod that comes and goes must not keep room on all nodes either. So room for pods like those of one namespace is
-reserved on twice as many nodes as it holds room for such pods, those with the latest news, or on `MIN_KEPT_NODES`.
+A pod that comes and goes must not keep room on all nodes either. So `MIN_KEPT_NODES` keep room for pods like those of
+one namespace, the ones with the latest news. More do so only if the namespace itself holds room for such pods.
 """
 
 from collections import Counter
