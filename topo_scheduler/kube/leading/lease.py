@@ -190,7 +190,7 @@ class LeaderElector:
         self._observed_at = NEVER  # … and since when it has not changed
         self._awaited = ""  # the holder that a log line last named
         self._reminded_at = NEVER  # when a log line last said how long we still wait for it …
-        self._reminded_gone = False  # … and whether the Lease was deleted by then
+        self._reminded_deleted = False  # … and whether the Lease was deleted by then
 
     def left(self) -> float:
         """Seconds for which this process may still act as the leader; 0 or less if it may not."""
@@ -433,7 +433,7 @@ class LeaderElector:
         if self._may_be_held(current):
             # By version, not by renewTime: the holder's clock may stand still.
             if self._observed is None or self._observed.version != current.version:
-                self._observed, self._observed_at, self._reminded_gone = current, now, False
+                self._observed, self._observed_at, self._reminded_deleted = current, now, False
                 self.leader = current.holder
                 if current.holder and current.holder != self._awaited:
                     self._awaited = current.holder
@@ -450,24 +450,25 @@ class LeaderElector:
         elif current.version:
             self._observed = None  # released by its holder
         # A deleted lease proves nothing: its holder may not have noticed yet.
-        self._remind(now, gone=not current.version)
+        self._remind(now, deleted=not current.version)
         return now >= self._runs_out()
 
-    def _remind(self, now: float, *, gone: bool) -> None:
+    def _remind(self, now: float, *, deleted: bool) -> None:
         """Log how long we still wait for a holder that does not renew, if its lease is longer than ours.
 
         That is each minute, and at once if the Lease was deleted meanwhile.
         """
         if self._observed is None or self._runs_out() - now <= self._duration:
             return
-        deleted = gone and not self._reminded_gone
-        if deleted or now - max(self._observed_at, self._reminded_at) >= REMINDER_SECONDS:
-            self._reminded_at, self._reminded_gone = now, gone
+        if (deleted and not self._reminded_deleted) or now - max(
+            self._observed_at, self._reminded_at
+        ) >= REMINDER_SECONDS:
+            self._reminded_at, self._reminded_deleted = now, deleted
             logger.warning(
                 "still waiting for the lease %s, which %s %s%s",
                 self._described,
                 self._observed.holder or "an unknown replica",
-                "had when it was deleted, and may not have noticed" if gone else "has and does not renew",
+                "had when it was deleted, and may not have noticed" if deleted else "has and does not renew",
                 self._how_long(now),
             )
 

@@ -49,7 +49,7 @@ from topo_scheduler.recovery.detection.pod_failures import PodFailures
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
 )
-from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods, why_not_ours
+from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods, reason_not_ours
 from topo_scheduler.scheduling.barrier import kind_of
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
@@ -324,7 +324,7 @@ class RecoveryRunner:
             if wall < at < inf:
                 return  # the next round reads it again
             answer = None
-            if -inf < at <= wall and (why := why_not_ours(self.view, migration, bound=self._pods_of_round)):
+            if -inf < at <= wall and (why := reason_not_ours(self.view, migration, bound=self._pods_of_round)):
                 answer = not_ours(migration, why, self.view.scheduler_name, wall)
             elif at <= wall:
                 answer = without_recovery(migration, self.view.scheduler_name, wall)

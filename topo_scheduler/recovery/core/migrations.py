@@ -32,7 +32,7 @@ from topo_scheduler.recovery.model.migration_state import (
     asks_the_same,
     reports_recovery_off,
 )
-from topo_scheduler.recovery.model.ownership import answers_at, why_not_ours
+from topo_scheduler.recovery.model.ownership import answers_at, reason_not_ours
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import SEARCH_INTERVAL_SECONDS, Planning
 from topo_scheduler.scheduling.barrier import ATTEMPT_SECONDS, FAULT, described, kind_of
@@ -535,7 +535,7 @@ class Migrations:
             return True
         migration, view, wall = tracked.migration, self.context.view, self.context.epoch + now
         at = answers_at(view, migration, first=view.scheduler_name == SCHEDULER_NAME)
-        why = why_not_ours(view, migration) if -inf < at <= wall else ""
+        why = reason_not_ours(view, migration) if -inf < at <= wall else ""
         tracked.claimed = at <= wall and not why
         if why:
             self.context.end(tracked, Phase.FAILED, MigrationReason.NOT_OURS, why, now)

@@ -51,7 +51,7 @@ def answers_at(
     return created + (UNANSWERED_SECONDS if owner else 0.0) + (0.0 if first else UNCLAIMED_SECONDS)
 
 
-def why_not_ours(view: SchedulerView, migration: Migration, *, bound: Callable[[], NamedPods] | None = None) -> str:
+def reason_not_ours(view: SchedulerView, migration: Migration, *, bound: Callable[[], NamedPods] | None = None) -> str:
     """Return why this scheduler moves no pod for a Migration without a status that it may answer; empty if it may.
 
     It belongs to another scheduler, which has not answered in time. Arguments are as for `answers_at`.
