@@ -68,6 +68,7 @@ def test_nothing_is_changed_by_looking() -> None:
         replicated_pod("urgent", priority=5),
         make_pod("foreign", gpus=2, scheduler="other"),
         make_pod("daemon", gpus=2, owner=controlled_by("DaemonSet", "daemon")),
+        make_pod("forged", gpus=2, owner=controlled_by("Pod", "forged")),
     ],
     ids=lambda pod: pod.metadata.name,
 )

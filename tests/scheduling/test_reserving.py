@@ -13,7 +13,7 @@ from tests.helpers import controlled_by, job_owner, make_job, make_node, make_po
 from tests.scheduling.driver import Driver, configured, explanation_of, fabric, gang, reservations_by_name
 from tests.scheduling.running_pods import run_pod_until, timed_pod, with_duration
 from tests.scheduling.stream import Run, Stream
-from topo_scheduler.api.objects import ContainerState, ContainerStatus, Node, Pod, Terminated
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Node, OwnerReference, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.scheduling.reserving import machine
@@ -315,6 +315,31 @@ def test_gangs_by_annotation_only_are_held_nothing_by_default() -> None:
         d.step()
         d.step(30)
         assert [*reservations_by_name(d)] == names
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "read", "names"),
+    [
+        ("v1", "Pod", True, []),
+        ("v1", "ServiceAccount", True, []),
+        ("example.com/v1", "Trainer", True, ["large"]),
+        ("example.com/v1", "Trainer", False, []),
+    ],
+)
+def test_a_gang_by_annotation_gets_nothing_by_naming_any_object_as_its_controller(
+    api_version: str, kind: str, read: bool, names: list[str]
+) -> None:
+    d = Driver(fabric({"s1/l1": 2}), configured(permits=False))
+    for number in range(1, 3):
+        run_pod_until(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+    pods = gang(2, name="large")
+    for pod in pods:
+        pod.metadata.owner_references = [OwnerReference(api_version, kind, "large", "uid-large", controller=True)]
+    d.chains["uid-large"] = [owner(kind, "large")] if read else []
+    d.apply(*pods)
+    d.step()
+    d.step(30)
+    assert [*reservations_by_name(d)] == names
 
 
 def test_one_of_each_priority_or_as_many_as_are_configured() -> None:

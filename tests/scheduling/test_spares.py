@@ -167,8 +167,11 @@ def test_workloads_of_lower_priority_borrow_them() -> None:
     assert (leaf.wanted, leaf.free, leaf.lent) == (1, 0, 1)
     higher = cluster("{spares: {perLeaf: 1, lendBelowPriority: -5}}", {"s1/l1": 2})
     assert len(higher.run(*pods(higher))) == 1
-    bare = cluster(ONE, {"s1/l1": 2})
-    assert len(bare.run(*(make_pod(f"p{n}", gpus=8, uid=f"p{n}", priority=-1) for n in range(2)))) == 1
+    for owner in (None, controlled_by("Pod", "boss")):
+        bare = cluster(ONE, {"s1/l1": 2})
+        bare.own(Owner("Pod", "boss", uid="uid-boss"))
+        placed = bare.run(*(make_pod(f"p{n}", gpus=8, uid=f"p{n}", priority=-1, owner=owner) for n in range(2)))
+        assert len(placed) == 1
 
 
 def test_an_ordinary_pod_preempts_no_pod_on_a_lent_node() -> None:

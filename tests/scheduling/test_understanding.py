@@ -47,6 +47,15 @@ def below(kind: str, name: str, gpus: int = 0) -> Pod:
     return make_pod("p", owner=controlled_by(kind, name), gpus=gpus)
 
 
+def test_only_a_controller_that_was_read_and_has_a_namespace_recreates_a_pod() -> None:
+    pod = below("Job", "train")
+    assert understood(pod, owner("Job", "train")).member.recreated
+    assert not understood(pod).member.recreated
+    assert not understood(pod, owner("Job", "another")).member.recreated
+    assert not understood(pod, owner("Job", "train", namespace="")).member.recreated
+    assert not understood(below("Pod", "train"), owner("Pod", "train")).member.recreated
+
+
 # ---------------------------------------------------------------- how many GPUs
 
 

@@ -110,10 +110,10 @@ def rest_of_gang(view: SchedulerView, pods: Sequence[MovingPod]) -> list[MovingP
 
 
 def may_move(pod: MovingPod) -> bool:
-    """Return whether a pod can move: this process knows enough about it, and a controller recreates it."""
+    """Return whether a pod can move without need: this process knows enough about it, and has read its controller."""
     occupant = pod.entry.occupant
     fixed = occupant is None or occupant.fixed or occupant.terminating
-    return pod.member.controlled and bool(pod.member.cls.amounts) and not fixed and pod.workload.request.movable
+    return pod.member.recreated and bool(pod.member.cls.amounts) and not fixed and pod.workload.request.movable
 
 
 def policy_of(moving_pods: Sequence[MovingPod], migration: Migration) -> str:

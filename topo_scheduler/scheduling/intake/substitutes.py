@@ -18,6 +18,7 @@ from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.intake.groups import controller_id
 from topo_scheduler.scheduling.intake.understand import seconds
 from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.node_pods import has_pod_maker
 from topo_scheduler.state.pods.pod_groups import GroupKey
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
@@ -92,6 +93,7 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
         created=seconds(pod.metadata.creation_timestamp),
         enqueued=0.0,
         controlled=controller is not None,
+        recreated=has_pod_maker(pod.metadata),  # its controller is read before the pod is moved
         stage=Stage.BOUND,
         node=pod.spec.node_name,
         bound_at=_bound_at(pod),

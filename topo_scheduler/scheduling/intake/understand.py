@@ -43,7 +43,7 @@ from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.pods.compute_domains import in_one_domain
 from topo_scheduler.state.pods.constraints import constraints_of, preferences_of
-from topo_scheduler.state.pods.node_pods import is_daemon_pod
+from topo_scheduler.state.pods.node_pods import has_pod_maker, is_daemon_pod
 from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.requests import pod_amounts
@@ -240,6 +240,7 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
+        recreated=_is_recreated(pod, lineage),
         daemon=is_daemon_pod(pod.metadata),
         # The search for victims does not know which GPUs have room for a share once a victim is gone.
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
@@ -260,6 +261,17 @@ def understand(
     if charged and not problems:  # nothing is reserved for a refused pod
         warnings.append((Reason.UNENFORCED, reserved_only(charged, devices_of(cls.amounts, resources))))
     return Understood(member, workload, warnings, devices.stale)
+
+
+def _is_recreated(pod: Pod, lineage: Lineage) -> bool:
+    """Return whether the scheduler has read the controller of a pod, and its kind makes pods.
+
+    Objects without a namespace do not count: any pod may name a Node, for example.
+    """
+    controller, nearest = pod.metadata.controller, lineage.owners[0] if lineage.owners else None
+    if controller is None or nearest is None or nearest.uid != controller.uid or not nearest.namespace:
+        return False
+    return has_pod_maker(pod.metadata)
 
 
 def _deadline_of_job(pod: Pod, lineage: Lineage) -> tuple[float, float]:

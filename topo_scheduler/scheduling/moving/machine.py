@@ -366,7 +366,7 @@ class Moving:
             if occupant is None or of_pod is None or occupant.fixed or occupant.terminating or entry.row < 0:
                 continue
             owner, member = of_pod
-            is_movable = bool(member.cls.amounts) and member.controlled and owner.request.movable
+            is_movable = bool(member.cls.amounts) and member.recreated and owner.request.movable
             # A move does not plan link bandwidth or segments again.
             is_movable = is_movable and not owner.request.bandwidth and not has_segments(owner)
             if not is_movable or owner is workload:

@@ -186,7 +186,7 @@ class Reserving:
         pending = workload.at(Stage.PENDING)
         if not workload.gang:
             return any(member.cls.gpus > 1 or devices_asked(member.cls.claims) > 1 for member in pending)
-        return self._spec.bare_gangs or workload.group is not None or all(member.controlled for member in pending)
+        return self._spec.bare_gangs or workload.group is not None or all(member.recreated for member in pending)
 
     # ------------------------------------------------------------ attempts
 

@@ -118,7 +118,7 @@ class Spares:
     def closed_to(self, workload: Workload) -> bool:
         """Return whether a workload may not use nodes that are kept."""
         members = workload.members.values()
-        if not self.configured or all(member.controlled and self.may_borrow(member.priority) for member in members):
+        if not self.configured or all(member.recreated and self.may_borrow(member.priority) for member in members):
             return False
         if all(member.daemon for member in members):
             return False
@@ -229,7 +229,7 @@ class Spares:
             evictable = occupant.scheduler == self._scheduler_name and occupant.controlled
             return evictable and self.may_borrow(occupant.priority)
         membership = self._workloads.of_pod(uid)  # its bind is in progress
-        return membership is not None and membership[1].controlled and self.may_borrow(membership[1].priority)
+        return membership is not None and membership[1].recreated and self.may_borrow(membership[1].priority)
 
     def _keep(self, chosen: Mapping[Path, tuple[int, ...]]) -> None:
         """Keep these nodes and no others."""

@@ -40,9 +40,8 @@ class Member:
 
     ``index`` is the number that its controller gave it, None without one. ``series`` identifies the controller's
     sequence of indices, or the controller of a pod without one, where several controllers made the workload; it sorts
-    in controller order. ``rank`` is the
-    rank with which the pod was placed. ``controlled``: a controller makes a new pod when this one is evicted.
-    ``bandwidth`` is what is reserved for its gang on each node, in Mbit/s.
+    in controller order. ``rank`` is the rank with which the pod was placed. ``controlled``: it names a controller, which
+    makes a new pod when this one is evicted. ``bandwidth`` is what is reserved for its gang on each node, in Mbit/s.
     """
 
     uid: str
@@ -55,6 +54,8 @@ class Member:
     index: int | None = None
     series: tuple[int, str] = NO_SERIES
     controlled: bool = False
+    recreated: bool = False
+    """Whether its controller was also read, and is of a kind that makes pods: a pod's user may name any object."""
     daemon: bool = False
     """Whether the pod is of a DaemonSet."""
     preempts: bool = True
