@@ -1,17 +1,21 @@
-"""Gangs of thousands of bound pods: what happens to one of them costs the same however many others there are.
+"""Gangs of thousands of pods: what happens to one of them costs the same however many others there are.
 
 A tenant can put pods on nodes itself and write on them what a Binding of the scheduler writes.
 """
 
 from collections.abc import Iterator, ValuesView
+from random import Random
 
 import pytest
 
 from tests.helpers import make_pod, timestamp
-from tests.scheduling.driver import Driver, fabric
+from tests.scheduling.driver import Driver, fabric, gang
+from tests.scheduling.function_calls import calls_of, of_package
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import MarkComplete
-from topo_scheduler.state.pods.workloads import Member, Workload
+from topo_scheduler.scheduling.queueing.queue import Place
+from topo_scheduler.scheduling.queueing.requeue import MANY_MEMBERS, PAUSE_SECONDS_PER_MEMBER
+from topo_scheduler.state.pods.workloads import MANY_PENDING, Member, Stage, Workload, member_order
 
 MEMBERS = 300
 
@@ -80,6 +84,63 @@ def test_the_end_of_a_whole_gang_looks_at_each_member_a_few_times() -> None:
         d.engine.pod_deleted(pod.metadata.uid, d.now)
     assert workload.members.looks <= 5 * MEMBERS
     assert not list(d.engine.workloads)
+
+
+def large_gang(size: int) -> tuple[Driver, list[Pod]]:
+    """A pending gang without room, and all its pods."""
+    d = Driver(fabric({"s1/l1": 8}))
+    pods = gang(size)
+    d.apply(*pods)
+    d.step()
+    return d, pods
+
+
+@pytest.mark.unrecorded
+def test_a_member_that_comes_and_goes_costs_little_however_many_others_are_pending() -> None:
+    d, pods = large_gang(MANY_MEMBERS + 1)
+    d.step(10)
+
+    def come_and_go() -> None:
+        for _ in range(20):
+            d.delete(pods[-1])
+            d.step(0.001)
+            d.apply(pods[-1])
+            d.step(0.001)
+
+    calls = of_package(calls_of(come_and_go))
+    assert calls.total() <= 60 * MANY_MEMBERS, calls.most_common(20)  # 20 attempts would take 720
+
+
+def test_a_large_gang_that_changes_again_is_tried_when_its_pause_is_over() -> None:
+    d, pods = large_gang(MANY_MEMBERS + 1)
+    d.delete(pods[-1])
+    d.step(10)
+    assert d.engine.queue.place("default/g") is Place.WAITING
+    d.apply(pods[-1])
+    d.step()
+    assert d.engine.queue.place("default/g") is Place.WAITING
+    pause = (MANY_MEMBERS + 1) * PAUSE_SECONDS_PER_MEMBER
+    due = d.engine.next_due()
+    assert due is not None and due <= d.now + pause
+    d.step(pause)
+    assert d.engine.queue.place("default/g") is Place.UNSCHEDULABLE
+
+
+def test_the_order_of_many_pending_members_stays_that_of_a_sort() -> None:
+    chance = Random(1)
+    d, pods = large_gang(2 * MANY_PENDING)
+    (workload,) = d.engine.workloads
+    for _ in range(200):
+        pod = chance.choice(pods)
+        if pod.metadata.uid in workload.members:
+            d.delete(pod)
+        else:
+            pod.metadata.creation_timestamp = timestamp(chance.randrange(20))
+            d.apply(pod)
+        pending = workload.at(Stage.PENDING)
+        assert pending == sorted(workload.members.values(), key=member_order)
+        assert workload.pending_since == min(member.enqueued for member in pending)
+        assert workload.created == min(member.created for member in pending)
 
 
 def test_three_members_bear_the_mark_as_long_as_three_stay() -> None:

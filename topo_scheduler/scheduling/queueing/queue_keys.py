@@ -11,7 +11,7 @@ def order_of(workload: Workload) -> Order:
     if (single := workload.only) is not None:
         since = single.enqueued if single.stage is Stage.PENDING else 0.0
         return Order(workload.priority, single.created, workload.id, workload.namespace, since)
-    since = min((member.enqueued for member in workload.members.values() if member.stage is Stage.PENDING), default=0.0)
+    since = workload.pending_since
     partially_bound_first = is_partially_bound(workload) and (workload.resumed or not workload.bound_earlier)
     return Order(workload.priority, workload.created, workload.id, workload.namespace, since, partially_bound_first)
 

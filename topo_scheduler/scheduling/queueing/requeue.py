@@ -46,6 +46,13 @@ These are gangs whose size rules may differ, and workloads that no node could ho
 """
 VIEWS_PER_CHECK: Final = 8
 """Views by which such a check looks at postponed workloads; beyond that, free resources and labels are enough."""
+MANY_MEMBERS: Final = 1_000
+"""Members from which on a gang that changes again and again gets its place in the queue only at intervals."""
+PAUSE_SECONDS_PER_MEMBER: Final = 5e-5
+"""Seconds of that interval for each member: 0.3 s for 6,000. A first change counts at once.
+
+A change of one member costs work for all, a few microseconds each, of which no budget knows.
+"""
 POSTPONED_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
 
@@ -148,26 +155,46 @@ class Requeuer:
         self._next_check = 0.0
         self._views_left = VIEWS_PER_CHECK
         self._storage = StorageWakes()
+        self._pauses: dict[str, float] = {}
+        """Large gangs that got their place a moment ago, and until when further changes wait, in seconds."""
+        self._changed_again: dict[str, None] = {}
+        """Those of them that have changed since."""
 
     def settle(self, now: float) -> list[tuple[str, Exception]]:
         """Move each workload that changed to its place in the queue; return by id for which of them that raised."""
         failed: list[tuple[str, Exception]] = []
-        for id_ in self._arrivals.take_touched():
+        for id_ in dict.fromkeys((*self._take_rested(now), *self._arrivals.take_touched())):
             workload = self._workloads.get(id_)
             try:
                 self._failure_cache.forget(id_)
                 if workload is None:
+                    self._pauses.pop(id_, None)
+                    self._changed_again.pop(id_, None)
                     self._queue.remove(id_)
                     self._preempting.deleted(id_, now)
                     self._contention.forget(id_)
                     self._admission_backoff.forget(id_)
                     self._reserving.deleted(id_, now)
                     self._moving.forget(id_)
+                elif id_ in self._pauses:
+                    self._changed_again[id_] = None
                 else:
+                    if len(workload.members) >= MANY_MEMBERS:
+                        self._pauses[id_] = now + PAUSE_SECONDS_PER_MEMBER * len(workload.members)
                     self._requeue(workload, now)
             except Exception as error:
                 failed.append((id_, error))
         return failed
+
+    def _take_rested(self, now: float) -> list[str]:
+        """Return the large gangs that changed during a pause that is over."""
+        rested = [id_ for id_, until in self._pauses.items() if until <= now] if self._pauses else []
+        for id_ in rested:
+            del self._pauses[id_]
+        changed = [id_ for id_ in rested if id_ in self._changed_again]
+        for id_ in changed:
+            del self._changed_again[id_]
+        return changed
 
     def _requeue(self, workload: Workload, now: float) -> None:
         pending = workload.at(Stage.PENDING)
@@ -286,9 +313,13 @@ class Requeuer:
             self._preempting.nudge(workload, now)
 
     def next_due(self) -> float | None:
-        """Return when the next check of postponed workloads is due, or the next change of storage objects counts."""
+        """Return when the next check of postponed workloads is due, or the next change of storage objects counts.
+
+        Also when the pause of a large gang that has changed again is over.
+        """
         late = self._next_check if self._is_late else None
-        return min((at for at in (late, self._storage.next_due()) if at is not None), default=None)
+        rested = min((self._pauses[id_] for id_ in self._changed_again), default=None)
+        return min((at for at in (late, self._storage.next_due(), rested) if at is not None), default=None)
 
     def _note_rows(self, rows: Iterable[int], even_empty: Set[int]) -> None:
         """Have the postponed workloads checked by more rows."""

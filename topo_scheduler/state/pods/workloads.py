@@ -1,5 +1,6 @@
 """Workloads: groups of pods that the scheduler places together."""
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,9 @@ NO_SERIES: Final = (0, "")
 """The series of pods whose controller assigns no index, outside gangs, and of pods that are not read yet."""
 MAX_CLASSES: Final = 64
 """Pod classes that one gang may have. The searches for heterogeneous gangs are bounded and find little beyond that."""
+
+MANY_PENDING: Final = 256
+"""Pending members from which on a workload keeps their order and what follows from them until they change."""
 
 
 class Stage(StrEnum):
@@ -286,9 +290,16 @@ class Workload:
     marked_until: float = -inf
     """When the last member with that condition was deleted: upper bound in seconds since the epoch, infinite if one
     stays."""
+    _ordered: list[Member] | None = field(init=False, default=None, repr=False, compare=False)
+    """Its pending members in order; None if it is not known, or if they are few."""
+    _known_problem: str | None = field(init=False, default=None, repr=False, compare=False)
+    _known_since: float | None = field(init=False, default=None, repr=False, compare=False)
+    _known_bounds: tuple[int, float] | None = field(init=False, default=None, repr=False, compare=False)
+    """Lowest priority and creation time of its members; None if they are not known, or if few members are pending."""
 
     def set_stage(self, member: Member, stage: Stage) -> None:
         """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
+        self._ordered = self._known_problem = self._known_since = None
         before, member.stage = member.stage, stage
         self.bound += (stage is Stage.BOUND) - (before is Stage.BOUND)
         self.pending += (stage is Stage.PENDING) - (before is Stage.PENDING)
@@ -303,13 +314,31 @@ class Workload:
         """Add a member; it replaces the previous member of the same uid."""
         if (previous := self.members.get(member.uid)) is not None:
             self._count(previous, -1)
+            self._forget_derived(previous)
         self.members[member.uid] = member
         self._count(member, 1)
+        self._forget_derived(member, joins=True)
 
     def take(self, uid: str) -> None:
         """Remove a member, if the workload has it."""
         if (member := self.members.pop(uid, None)) is not None:
             self._count(member, -1)
+            self._forget_derived(member)
+
+    def _forget_derived(self, member: Member, *, joins: bool = False) -> None:
+        """Forget what follows from the members, as one joins or leaves; only correct their order."""
+        self._known_problem = self._known_since = self._known_bounds = None
+        ordered = self._ordered
+        if ordered is None or member.stage is not Stage.PENDING:
+            return
+        key = member_order(member)
+        at, end = bisect_left(ordered, key, key=member_order), bisect_right(ordered, key, key=member_order)
+        if joins and at == end:
+            ordered.insert(at, member)
+        elif not joins and end - at == 1 and ordered[at] is member:
+            del ordered[at]
+        else:
+            self._ordered = None  # members of equal keys are in the order in which they joined
 
     def note_ran(self, member: Member) -> None:
         """Note that a member of an incomplete gang is bound. Ranks are bounded, as tenants can lose members at will."""
@@ -360,6 +389,7 @@ class Workload:
     def recount(self) -> None:
         """Count the members again, after the caller replaced them."""
         self.bound = self.pending = 0
+        self._ordered = self._known_problem = self._known_since = self._known_bounds = None
         for member in self.members.values():
             self._count(member, 1)
 
@@ -379,9 +409,13 @@ class Workload:
 
     def at(self, stage: Stage) -> list[Member]:
         """Return the members at a stage, in order of index, age and name."""
+        if stage is Stage.PENDING and self._ordered is not None:
+            return self._ordered.copy()
         members = [member for member in self.members.values() if member.stage is stage]
         if len(members) > 1:
             members.sort(key=member_order)
+        if stage is Stage.PENDING and len(members) >= MANY_PENDING:
+            self._ordered = members.copy()
         return members
 
     @property
@@ -410,7 +444,7 @@ class Workload:
             return self.group.priority
         if (only := self.only) is not None:
             return only.priority
-        return min((member.priority for member in self.members.values()), default=0)
+        return self._bounds()[0]
 
     def priority_as_victim(self, own: int) -> int:
         """Return the priority that protects a member, whose own is ``own``.
@@ -424,7 +458,28 @@ class Workload:
         """When the oldest member was created, in seconds."""
         if (only := self.only) is not None:
             return only.created
-        return min((member.created for member in self.members.values()), default=0.0)
+        return self._bounds()[1]
+
+    def _bounds(self) -> tuple[int, float]:
+        """Return the lowest priority of a member, and when the oldest was created, in seconds."""
+        bounds = self._known_bounds
+        if bounds is None:
+            priority = min((member.priority for member in self.members.values()), default=0)
+            bounds = priority, min((member.created for member in self.members.values()), default=0.0)
+            if self.pending >= MANY_PENDING:
+                self._known_bounds = bounds
+        return bounds
+
+    @property
+    def pending_since(self) -> float:
+        """Since when the first of its pending members is pending, in seconds; 0 if none is."""
+        since = self._known_since
+        if since is None:
+            waiting = (member.enqueued for member in self.members.values() if member.stage is Stage.PENDING)
+            since = min(waiting, default=0.0)
+            if self.pending >= MANY_PENDING:
+                self._known_since = since
+        return since
 
     @property
     def doubt(self) -> str:
@@ -440,23 +495,28 @@ class Workload:
     @property
     def problem(self) -> str:
         """Why the workload can't be placed even on free nodes; empty when it can."""
+        if self._known_problem is not None:
+            return self._known_problem
         pending = self.at(Stage.PENDING)
-        shared = False
+        problem, shared = "", False
         for member in pending:
             if member.problem:
-                return f"pod {member.key}: {member.problem}"
+                problem = f"pod {member.key}: {member.problem}"
+                break
             shared = shared or bool(member.claim_room)
-        if shared and (excess := _too_many_consumers(pending)):
-            return excess
+        if shared and not problem:
+            problem = _too_many_consumers(pending)
         # Equal classes are mostly one object, and comparing classes is slow.
-        if len(pending) > MAX_CLASSES and len({id(member.cls) for member in pending}) > MAX_CLASSES:
+        if not problem and len(pending) > MAX_CLASSES and len({id(member.cls) for member in pending}) > MAX_CLASSES:
             classes = len({member.cls for member in pending})
             if classes > MAX_CLASSES:
-                return (
+                problem = (
                     f"its pending pods are of {classes} different classes, a gang may have {MAX_CLASSES}; give pods"
                     " that need nearly the same the same requests, selectors, affinity and tolerations"
                 )
-        return ""
+        if len(pending) >= MANY_PENDING:
+            self._known_problem = problem
+        return problem
 
 
 def _too_many_consumers(pending: Sequence[Member]) -> str:
