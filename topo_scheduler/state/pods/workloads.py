@@ -44,8 +44,9 @@ class Member:
 
     ``index`` is the number that its controller gave it, None without one. ``series`` identifies the controller's
     sequence of indices, or the controller of a pod without one, where several controllers made the workload; it sorts
-    in controller order. ``rank`` is the rank with which the pod was placed. ``controlled``: it names a controller, which
-    makes a new pod when this one is evicted. ``bandwidth`` is what is reserved for its gang on each node, in Mbit/s.
+    in controller order. ``rank`` is the rank with which the pod was placed. ``controlled``: it names a controller,
+    which makes a new pod when this one is evicted. ``bandwidth`` is what is reserved for its gang on each node, in
+    Mbit/s.
     """
 
     uid: str
