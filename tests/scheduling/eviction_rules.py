@@ -108,6 +108,7 @@ RULES: Final = (
     Rule("recovery.core.waiting_lines", "_heap", "SPARE_ENTRIES", test=FED),
     Rule("recovery.detection.pod_failures", "_failures", "MAX_FAILING_PODS", ("pod_failures._failures",), test=CRASHES),
     Rule("recovery.model.migration_context", "asked", "KEPT_HELPERS", test=FED),
+    Rule("recovery.model.migration_context", "counted", "MOST_GONE_REPLACEMENTS", test=FED),
     Rule("runtime.owner_confirmation", "_confirmed", "MAX_CACHED_ANSWERS", test=CONFIRMATIONS),
     Rule("scheduling.binding.outcomes", "_lacking_room", "MIN_REMEMBERED_WORKLOADS", test=FED),
     Rule("scheduling.binding.unsettled", "_due", "", test=FED, entries=67),

@@ -14,6 +14,7 @@ from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.device_driver import DeviceDriver
 from tests.scheduling.driver import Driver
 from tests.scheduling.eviction_rules import FED, NO_RULES, RULES, SMALL, Rule, rules_in_code
+from topo_scheduler.api.migrations import Move
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.writing.fair_queue import _Heads
 from topo_scheduler.recording.audit import Audit
@@ -298,6 +299,18 @@ def helpers() -> Feed:
     return add
 
 
+def replacements_of_moved_pods() -> Feed:
+    view = SimpleNamespace(entry=lambda _: None)
+    context = cast("Any", SimpleNamespace(counted={}, _counted_before=0, view=view, may_name=lambda *_: True))
+    migration = cast("Any", SimpleNamespace(key="ns/m"))
+
+    def add(number: int) -> Sized:
+        MigrationContext.count_replacements(context, migration, [Move(replacement=f"uid-{number}")])
+        return cast("Sized", context.counted)
+
+    return add
+
+
 def workloads_without_room() -> Feed:
     unsettled = SimpleNamespace(unanswered=list)
     known: Any = SimpleNamespace(_lacking_room={}, _workloads={}, _unsettled=unsettled)
@@ -490,6 +503,7 @@ FEEDS: Final[dict[tuple[str, str], Callable[[], Feed]]] = {
     ("kube.writing.fair_queue", "_heap"): heads,
     ("recovery.core.waiting_lines", "_heap"): waiting_migrations,
     ("recovery.model.migration_context", "asked"): helpers,
+    ("recovery.model.migration_context", "counted"): replacements_of_moved_pods,
     ("scheduling.binding.outcomes", "_lacking_room"): workloads_without_room,
     ("scheduling.binding.unsettled", "_due"): unsettled_binds,
     ("scheduling.binding.volume_binding", "_due"): volumes,
