@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
@@ -51,8 +52,9 @@ class Execution:
         self._hold(migration, moves, replacements)
         if tracked.beside is None:
             if len(present) == len(moves):
-                tracked.beside = self._members(moves)
-            elif self._reads_candidates(tracked, replacements):
+                if not any(self._left_unknown(move) for move in moves):
+                    tracked.beside = self._members(moves)
+            elif not migration.shrinks and self._reads_candidates(tracked, replacements) and not present:
                 return  # an earlier process may have bound replacements, whose seats are taken
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
@@ -322,7 +324,16 @@ class Execution:
         view = self.context.view
         gangs = (view.workload(move.workload) for move in moves if move.gang)
         beside = {uid for move in moves if move.to for uid in view.pods_on(move.to)}
-        return frozenset(beside.union(uid for gang in gangs if gang is not None for uid in gang.members))
+        beside.update(uid for gang in gangs if gang is not None for uid in gang.members)
+        leaving = [known[1].left_at for move in moves if (known := view.member(move.uid)) is not None]
+        left = min(leaving, default=inf)
+        known_pods = ((uid, view.member(uid)) for uid in beside)
+        return frozenset(uid for uid, known in known_pods if known is None or known[1].created < left)
+
+    def _left_unknown(self, move: Move) -> bool:
+        entry = self.context.view.entry(move.uid)
+        terminating = entry is not None and entry.occupant is not None and entry.occupant.terminating
+        return terminating and self.context.view.member(move.uid) is None
 
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod.

@@ -110,5 +110,7 @@ class Interference:
 
         Each node that detection does not know yet would be reported as deleted.
         """
-        is_failed = self.detection.has_problem(node) or self.absent_nodes.is_gone(node)
+        is_failed = (
+            self.detection.has_problem(node) or self.detection.saw_deletion(node) or self.absent_nodes.is_gone(node)
+        )
         return is_failed and bool(self.view.pods_on(node))

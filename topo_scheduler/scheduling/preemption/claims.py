@@ -42,7 +42,7 @@ from topo_scheduler.scheduling.preemption.vain_evictions import VainEvictions
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.inventory import ClaimKey
-from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.nodes.resources import GPU, Amounts
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, VictimInfo
 from topo_scheduler.state.pods.workloads import Member, MembersByClass, Stage, Workload, Workloads
 
@@ -108,8 +108,9 @@ class PreemptionClaims:
         return self._claims.get(id_)
 
     def evicts_for(self, namespace: str) -> bool:
-        """Return whether pods are evicted for a workload of a namespace that has no place yet."""
-        return any(claim.evicts and claim.namespace == namespace for claim in self._claims.values())
+        """Return whether pods that are evicted for a workload of a namespace have not ended yet."""
+        claims = (claim for claim in self._claims.values() if claim.evicts and claim.namespace == namespace)
+        return any(not claim.in_stages or self.is_waiting(claim) for claim in claims)
 
     def expired(self, now: float) -> list[PreemptionClaim]:
         """Return the claims that have expired."""
@@ -448,14 +449,15 @@ class PreemptionClaims:
         return others or bool(plan.freed) or any(claim.evicts for claim in self._displaced(workload.priority, nodes))
 
     def _mostly_used(self, pods: Iterable[Candidate], takes: Mapping[str, Mapping[int, int]]) -> set[str]:
-        """Return the nodes where pods hold at least half of what a workload takes there, of the scarce resource."""
+        """Return the nodes where pods hold at least half of what a workload takes there: of GPUs, or what is scarce."""
         table, ledger = self._world.nodes, self._world.ledger
         entries = (ledger.get(pod.occupant.uid) for pod in pods)
         held = by_node((entry.node, entry.amounts) for entry in entries if entry is not None)
+        room = {node: {GPU: amounts[GPU]} if amounts.get(GPU) else amounts for node, amounts in takes.items()}
         return {
             node
             for node, amounts in held.items()
-            if node in takes and uses_half_of_scarce(table, takes[node], {node: takes[node]}, {node: amounts})
+            if node in room and uses_half_of_scarce(table, room[node], {node: room[node]}, {node: amounts})
         }
 
     def _idle_seconds(

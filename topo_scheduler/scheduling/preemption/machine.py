@@ -350,10 +350,10 @@ class Preempting:
             self.count_for(workload)
         searched, reason = self._search_for(request, decision)
         out += searched
-        # Its next plan uses what was freed. Until the turn for that search comes, it keeps it.
-        comes_soon = self._turns.again.get(workload.id, inf) <= now + STAGE_SECONDS
-        if stage is not None and self._claims.get(workload.id) is stage and not comes_soon:
-            out += self._claims.clear(stage)
+        if stage is not None and self._claims.get(workload.id) is stage:
+            # Its next plan uses what was freed. Until the turn for that search comes, it keeps it.
+            stage.kept_until = min(stage.kept_until, now + STAGE_SECONDS)
+            out += [] if self._turns.again.get(workload.id, inf) <= stage.kept_until else self._claims.clear(stage)
         return out, reason
 
     def _search_for(self, request: SearchRequest, decision: Decision) -> tuple[list[Instruction], str]:
@@ -519,7 +519,7 @@ class Preempting:
         """Return the instructions that are due by now; add the workloads whose claims end to ``ids``."""
         out: list[Instruction] = [*self._of_others.due(now), *self._end_unclaimed(now)]
         for claim in self._claims.expired(now):
-            if claim.has_lost_pod:
+            if claim.has_lost_pod or (claim.in_stages and not self._claims.is_waiting(claim)):
                 out += self._claims.clear(claim)
                 ids.append(claim.workload)
                 continue

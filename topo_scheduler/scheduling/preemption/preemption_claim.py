@@ -29,7 +29,8 @@ class PreemptionClaim:
     ``adopted``: made from nominations of an earlier process, which may not have evicted all victims.
     ``idle_seconds``: for how long it holds other nodes than those of its own pods, in seconds, summed over the nodes.
     ``holds``: the nodes that it keeps from workloads of other namespaces, too.
-    ``in_stages``: it waits only for pods of its own namespace; the next plan evicts those of others.
+    ``in_stages``: it waits only for pods of its own namespace; the next plan evicts those of others. ``kept_until`` is
+    until when it keeps what they freed for that plan, in seconds.
     """
 
     workload: str
@@ -54,6 +55,7 @@ class PreemptionClaim:
     idle_seconds: float = 0.0
     holds: frozenset[str] = frozenset()
     in_stages: bool = False
+    kept_until: float = inf
 
     @property
     def has_lost_pod(self) -> bool:

@@ -3,6 +3,9 @@
 No single attempt may exceed its budget, but many of them could keep the event loop busy for minutes. So each namespace
 has a debt: the operations of its attempts that take more than any ordinary one. The debt decreases with time. A
 namespace whose debt exceeds its share of what all may owe waits until it does not. Ordinary attempts cost nothing.
+
+With several such namespaces their debts decrease more slowly. But the first wait of a namespace is as long as if it was
+alone, the second one twice as long, and so on: what it owes after that counts the next time.
 """
 
 from typing import Final
@@ -24,6 +27,8 @@ class ExpensiveAttempts:
     def __init__(self) -> None:
         self._debts: dict[str, tuple[float, float]] = {}
         """Operations, and the time in seconds for which they are counted, by namespace."""
+        self._waits: dict[str, tuple[int, float]] = {}
+        """How often each namespace had to wait lately, and until when in seconds."""
         self._slowed: dict[str, float] = {}
         """Namespaces that had to wait, and when that was last reported, in seconds."""
         self._unreported: dict[str, None] = {}
@@ -38,10 +43,15 @@ class ExpensiveAttempts:
         debt = self._debts.get(namespace, (0.0, now))[0] + operations
         self._debts[namespace] = debt, now
         namespaces = len(self._debts)
-        pause = max(0.0, debt - ALLOWED_OPERATIONS / namespaces) * namespaces / OPERATIONS_PER_SECOND
-        if pause:
-            self._report(namespace, now)
-        return now + pause
+        pause = max(0.0, debt - ALLOWED_OPERATIONS / namespaces) / OPERATIONS_PER_SECOND
+        if not pause:
+            return now
+        self._report(namespace, now)
+        self._waits = {name: wait for name, wait in self._waits.items() if wait[1] > now - REPORTED_SECONDS}
+        times = self._waits.get(namespace, (0, now))[0] + 1
+        until = now + pause * min(namespaces, times)
+        self._waits[namespace] = times, until
+        return until
 
     def _report(self, namespace: str, now: float) -> None:
         self._slowed = {name: at for name, at in self._slowed.items() if now - at < REPORTED_SECONDS}
