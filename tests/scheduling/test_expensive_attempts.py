@@ -45,6 +45,16 @@ def test_all_namespaces_together_use_no_more_than_the_rate(asked: list[tuple[str
         assert spent <= ALLOWED_OPERATIONS + 3 * 3_000_000 + OPERATIONS_PER_SECOND * now + 1
 
 
+def test_the_first_wait_of_a_namespace_is_as_long_as_if_it_was_alone() -> None:
+    attempts = ExpensiveAttempts()
+    for number in range(12):
+        attempts.spend(f"other-{number}", 3_000_000, 0.0)
+    first = attempts.spend("team", 3_000_000, 0.0)
+    assert first <= 3_000_000 / OPERATIONS_PER_SECOND
+    waits = [first, *(attempts.spend("team", 3_000_000, 0.0) for _ in range(11))]
+    assert waits == sorted(waits) and waits[-1] > 12 * first, "in the long run it waits for its debt, and for theirs"
+
+
 def test_others_are_tried_while_expensive_attempts_wait() -> None:
     queue = FairWorkloadQueue()
     for number in range(3):

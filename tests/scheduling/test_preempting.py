@@ -680,6 +680,24 @@ def test_a_small_pod_of_its_own_that_ends_slowly_keeps_its_node_for_no_gang() ->
         assert places.count("s1-l1-2") == 2
 
 
+def test_where_a_workload_takes_gpus_pods_without_any_keep_no_node_for_it() -> None:
+    """Though CPU is scarcer: all CPUs, and 7 of 8 GPUs."""
+    d = fabric_driver({"s1/l1": 2})
+    for number in (1, 2):
+        slow = make_pod(f"slow-{number}", cpu="33", priority=-10, node=f"s1-l1-{number}", phase="Running")
+        slow.spec.termination_grace_period_seconds = 1201
+        d.apply(slow)
+    members = with_priority(gang(2, gpus=7), 10)
+    for pod in members:
+        pod.spec.containers[0].resources.requests["cpu"] = "64"
+    d.apply(*members)
+    d.settle(1)
+    assert d.preempted() == ["slow-1", "slow-2"]
+    d.apply(other := make_pod("other", gpus=8, namespace="other", priority=-10))
+    d.settle(1)
+    assert d.where(other)
+
+
 def test_pods_of_the_own_namespace_take_no_room_that_a_gang_gets_once_slow_ones_have_ended() -> None:
     """Otherwise a controller's next pod would take each place in turn, and the gang would evict it each time."""
     d = fabric_driver({"s1/l1": 3})
@@ -719,6 +737,24 @@ def test_a_stage_keeps_its_room_until_the_next_search_for_some_seconds(candidate
     if kept:
         d.settle(2)
         assert sorted(d.preempted()) == ["other", "slow-0"] and not d.where(again)
+
+
+@pytest.mark.unrecorded
+def test_a_stage_that_is_over_does_not_count_as_another_workload_of_a_doubted_namespace() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    slow = make_pod("slow-0", gpus=8, priority=-10, node="s1-l1-1", phase="Running")
+    slow.spec.termination_grace_period_seconds = 2000
+    d.apply(slow, make_pod("other", gpus=1, namespace="other", priority=-10, node="s1-l1-2", phase="Running"))
+    vain = d.engine.preempting.vain_evictions
+    for moment in (-100.0, -50.0):
+        vain._shared_pauses.failed("default", moment)
+    assert vain.is_doubted("default", d.now) and vain.until("default") <= d.now
+    d.apply(*with_priority(gang(2, gpus=8), 10))
+    d.settle(1)
+    assert d.preempted() == ["slow-0"]
+    d.delete(slow)
+    d.settle(1)
+    assert sorted(d.preempted()) == ["other", "slow-0"]
 
 
 def test_all_claims_of_a_namespace_hold_idle_nodes_for_so_many_node_seconds() -> None:
