@@ -6,18 +6,15 @@ import logging
 import pytest
 
 from tests.evicting.eviction_scenes import eviction_scene
+from tests.evicting.moving_pods import eviction, moving
 from tests.kube.owner_objects import create_ray_cluster
 from tests.kube.virtual import now, virtual_time
-from tests.kube.world import World, world
-from tests.recovery.runners import runner_of
+from tests.kube.world import world
 from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
-from topo_scheduler.recovery.controller.runner import EVICTIONS_IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
-from topo_scheduler.recovery.model.instructions import EvictPod
+from topo_scheduler.recovery.controller.runner import EVICTIONS_IN_FLIGHT_OF_NAMESPACE
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
-from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Delay
 
-KEY = "default/move"
 RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
@@ -29,40 +26,6 @@ async def test_all_victims_are_evicted_at_once_though_no_status_can_be_written()
         assert e.decide() == size
         await asyncio.sleep(1)
         assert (e.evictions, e.running) == (size, 0)
-
-
-class Machine:
-    """Takes over how evictions ended, and when."""
-
-    def __init__(self) -> None:
-        self.ended: list[tuple[float, str]] = []
-        self.migrations = self
-
-    def evicted(self, migration: str, uid: str, *, reason: str | None, **_: object) -> None:
-        assert reason is None
-        self.ended.append((now(), uid))
-
-
-class Guard:
-    """Lets every pod be evicted."""
-
-    async def reason_not_to_evict(self, key: str, uid: str) -> str:
-        return ""
-
-    def why_over(self, key: str, uid: str) -> str:
-        return ""
-
-
-def moving(w: World) -> tuple[RecoveryRunner, Machine]:
-    """A runner whose machine and guard are not real."""
-    machine = Machine()
-    runner = runner_of(w, machine, lambda work, name: None, guard=Guard())
-    return runner, machine
-
-
-def eviction(w: World, name: str, namespace: str = "default", *, force: bool = False) -> EvictPod:
-    uid = w.create_pod(name, namespace, finalizers=["example.com/wait"]).metadata.uid
-    return EvictPod(KEY, PodRef(namespace, name, uid), force, "migration")
 
 
 @virtual_time

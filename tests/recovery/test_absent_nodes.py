@@ -2,30 +2,13 @@
 
 import pytest
 
+from tests.recovery.silent_server import FORCED, LEAVES, SilentServer
 from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import Cause, Phase
 from topo_scheduler.api.objects import PodCondition
 from topo_scheduler.recovery.detection.absent_nodes import LISTED_SECONDS, MAX_IN_FLIGHT
 from topo_scheduler.recovery.detection.failure_detection import DELETED_NODE_SECONDS
-from topo_scheduler.recovery.model.instructions import FindNode, RecoveryInstruction, Warn
-
-LEAVES = {f"s1/l{number}": 4 for number in range(1, 5)}
-FORCED = RECOVERY_ENABLED.model_copy(update={"force_delete": True})
-
-
-class SilentServer(World):
-    """A cluster whose API server does not say whether nodes exist; the test does."""
-
-    def __post_init__(self) -> None:
-        self.finds: list[str] = []
-        super().__post_init__()
-
-    def carry_out(self, instruction: RecoveryInstruction) -> None:
-        """Do what recovery wants done, but leave questions about nodes open."""
-        if isinstance(instruction, FindNode):
-            self.finds.append(instruction.name)
-        else:
-            super().carry_out(instruction)
+from topo_scheduler.recovery.model.instructions import Warn
 
 
 def _warnings(world: World, part: str) -> list[str]:

@@ -20,7 +20,9 @@ def _reason(migration: Migration) -> str:
 
 def _moves_once(world: World) -> None:
     """Check that no two unfinished Migrations move one pod, and that no pod was evicted twice in the same way."""
-    unfinished = [found for found in world.migrations.values() if found.phase is None or not found.phase.over]
+    unfinished = [
+        migration for migration in world.migrations.values() if migration.phase is None or not migration.phase.over
+    ]
     uids = [move.uid for migration in unfinished for move in migration.status.moves]
     assert len(uids) == len(set(uids))
     assert len(world.evictions) == len(set(world.evictions))

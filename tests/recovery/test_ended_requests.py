@@ -99,9 +99,9 @@ def _avoid_more(migration: Migration) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "least", "most"), [(_name_a_cause, 0, 0), (_avoid_more, 1, 8)], ids=["a text", "nodes to avoid"]
+    ("change", "at_least", "at_most"), [(_name_a_cause, 0, 0), (_avoid_more, 1, 8)], ids=["a text", "nodes to avoid"]
 )
-def test_edits_fill_no_log(change: Callable[[Migration], None], least: int, most: int) -> None:
+def test_edits_fill_no_log(change: Callable[[Migration], None], at_least: int, at_most: int) -> None:
     world = World(FORCED, {"s1/l1": 3})
     world.put("mine", "s1-l1-1", 8, namespace="hostile")
     for node in ("s1-l1-2", "s1-l1-3"):
@@ -114,4 +114,4 @@ def test_edits_fill_no_log(change: Callable[[Migration], None], least: int, most
             world.edit(key, change)
         world.run(0.2, step=0.2)
     warnings = [out for out in world.emitted[before:] if isinstance(out, Warn)]
-    assert least <= len(warnings) <= most, warnings[-1:]
+    assert at_least <= len(warnings) <= at_most, warnings[-1:]

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tests.evicting.test_hanging_statuses import eviction, moving
+from tests.evicting.moving_pods import eviction, moving
 from tests.kube.virtual import virtual_time
 from tests.kube.world import world
 

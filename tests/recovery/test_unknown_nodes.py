@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.recovery.test_absent_nodes import FORCED, LEAVES, SilentServer
+from tests.recovery.silent_server import FORCED, LEAVES, SilentServer
 from tests.recovery.world import World, run_gang
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, Phase
 
