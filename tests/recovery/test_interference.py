@@ -435,3 +435,25 @@ def test_an_edit_that_ends_one_before_its_creation_is_answered_is_noticed() -> N
     world.recovery.wrote(instruction, MigrationWrite.WRITTEN, "", migration, world.now)
     world.run(10 * AGAIN_SECONDS)
     assert node not in world.nodes_of("g").values(), world.phases()
+
+
+@pytest.mark.parametrize("first", ["recovery", "engine"])
+def test_a_failed_node_that_is_deleted_within_the_pause_is_not_forgotten(first: str) -> None:
+    """The watches of recovery and of the engine report the deletion in either order."""
+    world = World(RecoverySpec(enabled=True), WIDE)
+    dead = failing(world)
+    cancelled = until(world, Phase.EVICTING)
+    world.blocked.add("g-0")
+    world.cancel(cancelled)
+    world.run(3)
+    uid = world.node_objects.pop(dead).metadata.uid
+    reports: list[Callable[[], object]] = [
+        lambda: world.recovery.detection.gone(dead, uid, world.now),
+        lambda: world.d.drop_node(dead, uid),
+    ]
+    for report in reports if first == "recovery" else reversed(reports):
+        report()
+        world.run(0.2, step=0.1)
+    world.run(AGAIN_SECONDS)
+    assert world.phases() == [Phase.EVICTING]
+    assert world.one().spec.cause == f"node {dead} was deleted"

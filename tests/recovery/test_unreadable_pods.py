@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
@@ -138,3 +140,27 @@ def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone(
     seen = len(asked)
     world.run(3600)
     assert len(asked) == seen and not world.recovery.healing._wanted
+
+
+@pytest.mark.parametrize("policy", ["", "shrink"])
+def test_pods_are_evicted_off_dead_nodes_after_a_failover_although_a_sibling_can_not_be_read(policy: str) -> None:
+    """One of two pods is gone already, and the sibling might be its replacement."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 8})
+    world.gang("g", 4, said={"on-failure": policy} if policy else None)
+    world.run(2)
+    where = world.nodes_of("g-")
+    world.blocked = {"g-1"}
+    world.controllers_stand = True
+    world.fail(where["g-0"], where["g-1"])
+    world.run(15)
+    assert world.phases() == [Phase.EVICTING]
+    world.finish_pod("g-0")
+    world.blocked = set()
+    world.unreadable = {"g-3"}
+    world.start()
+    world.evictions.clear()
+    world.run(60)
+    assert world.evictions == [("g-1", False)]
+    world.finish_pod("g-1")
+    world.run(5)
+    assert world.phases() == [Phase.DONE if policy else Phase.EVICTING]
