@@ -120,3 +120,36 @@ def test_room_that_is_made_for_a_pending_gang_goes_to_each_series(kind: str) -> 
     replaced = {move.pod: move.replacement_name.partition(".")[0] for move in migration.status.moves}
     assert replaced == {"g-0-0": "g-0-0", "g-1-0": "g-1-0"}
     world.check()
+
+
+@pytest.mark.parametrize("kind", ["Job", "ReplicaSet"])
+def test_in_a_gang_of_one_series_a_replacement_may_come_from_a_renamed_controller(kind: str) -> None:
+    """A rollout has made a new ReplicaSet, or an operator a Job with a new name."""
+    world = World(RECOVERY_ENABLED, LEAF)
+
+    def member(name: str, index: int, controller: str) -> Pod:
+        return make_pod(
+            name,
+            gpus=8,
+            uid=name,
+            owner=controlled_by(kind, controller),
+            annotations={"gang-name": "g", "gang-size": "3"},
+            labels={JOB_INDEX: str(index)} if kind == "Job" else {},
+            created=world.now,
+        )
+
+    world.add(*(member(f"g-{number}", number, "first") for number in range(3)))
+    world.run(10)
+    world.controllers_stand = True
+    world.request("please", "g-0")
+    world.run(10)
+    assert world.phases() == [Phase.PLACING], "siblings that run are no replacements"
+    if kind == "Job":
+        world.add(member("g-other", 7, "second"))
+        world.run(10)
+        assert world.phases() == [Phase.PLACING], "a pod of another index is no replacement"
+    world.add(member("g-new", 0, "second"))
+    world.run(10)
+    assert world.phases() == [Phase.DONE]
+    assert world.one().status.moves[0].replacement == "g-new"
+    world.check()

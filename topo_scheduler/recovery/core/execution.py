@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from msgspec import structs
+
 from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.text import counted, few_for, few_of
@@ -49,13 +51,16 @@ class Execution:
             return
         present = [move for move in moves if self.context.still_present(move)]
         replacements = self._replacements(tracked) if len(present) < len(moves) else {}
-        self._hold(migration, moves, replacements)
-        if tracked.beside is None:
-            if len(present) == len(moves):
-                if not any(self._left_unknown(move) for move in moves):
-                    tracked.beside = self._members(moves)
-            elif not migration.shrinks and self._reads_candidates(tracked, replacements) and not present:
-                return  # an earlier process may have bound replacements, whose seats are taken
+        all_present = len(present) == len(moves)
+        if tracked.beside is None and all_present and not any(self._left_unknown(move) for move in moves):
+            tracked.beside = self._members(moves)
+            if uniform := self._uniform(moves, tracked.beside):
+                tracked.uniform = uniform
+                self.context.keep(migration, [_matched(tracked, move) for move in moves], only=True)
+        self._hold(tracked, moves, replacements)
+        is_unclear = tracked.beside is None and not all_present and not migration.shrinks
+        if is_unclear and self._reads_candidates(tracked, replacements) and not present:
+            return  # an earlier process may have bound replacements, whose seats are taken
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
             evicted = ConditionUpdate(ConditionType.EVICTED, status=True, reason=MigrationReason.GONE, message=text)
@@ -197,7 +202,7 @@ class Execution:
             moves = with_replacements(migration.status.moves, replacements)
             self.context.end(tracked, Phase.FAILED, MigrationReason.NO_REPLACEMENT, text, now, moves)
             return
-        self._hold(migration, migration.status.moves, replacements)
+        self._hold(tracked, migration.status.moves, replacements)
         self._reads_candidates(tracked, replacements)
         self._report_takers(tracked, takers, now)
 
@@ -232,11 +237,13 @@ class Execution:
             return
         self.context.write(tracked, now, None, None, reserved)
 
-    def _hold(self, migration: Migration, moves: Sequence[Move], replacements: Collection[str]) -> None:
+    def _hold(self, tracked: Tracked, moves: Sequence[Move], replacements: Collection[str]) -> None:
         """Hold the seats of moves without a replacement, and release those of the others."""
+        migration = tracked.migration
         has_seat = self.context.view.held.has_seat
         surplus = any(move.uid in replacements and has_seat(seat_of(migration, move).id) for move in moves)
-        self.context.keep(migration, [move for move in moves if move.uid not in replacements], only=surplus)
+        unfilled = [_matched(tracked, move) for move in moves if move.uid not in replacements]
+        self.context.keep(migration, unfilled, only=surplus)
 
     def _reads_candidates(self, tracked: Tracked, replacements: Collection[str]) -> bool:
         """Have unread pods read that may be replacements; return whether there are any."""
@@ -330,6 +337,16 @@ class Execution:
         known_pods = ((uid, view.member(uid)) for uid in beside)
         return frozenset(uid for uid, known in known_pods if known is None or known[1].created < left)
 
+    def _uniform(self, moves: Sequence[Move], beside: Collection[str]) -> frozenset[str]:
+        """Return the ids of the gangs of moves whose members before were all read, and of one series."""
+        gangs = {move.workload: self.context.view.workload(move.workload) for move in moves if move.gang}
+        series = {
+            id_: {member.known_series for member in gang.members.values() if member.uid in beside}
+            for id_, gang in gangs.items()
+            if gang is not None
+        }
+        return frozenset(id_ for id_, known in series.items() if len(known) == 1 and None not in known)
+
     def _left_unknown(self, move: Move) -> bool:
         entry = self.context.view.entry(move.uid)
         terminating = entry is not None and entry.occupant is not None and entry.occupant.terminating
@@ -338,7 +355,8 @@ class Execution:
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod.
 
-        It took the seat, or is of the same series and index, and was not there before the pods left. After a failover
+        It took the seat, or is of the same series and index, and was not there before the pods left. In a gang of one
+        series it may be of another: the owner has made a new Job, or a new ReplicaSet for a rollout. After a failover
         it is unknown which seat a pod took: then one that is left over on the node of one seat fills another.
         """
         migration = tracked.migration
@@ -357,7 +375,7 @@ class Execution:
         def fill(move: Move, candidates: Iterable[Member], took: str = "") -> None:
             for member in candidates:
                 read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
-                fits = member.uid == took or (read and same_place(move, member) and fresh(member))
+                fits = member.uid == took or (read and same_place(_matched(tracked, move), member) and fresh(member))
                 free = member.uid not in used and context.is_counted_for(member, migration.key)
                 if fits and free and member.stage is Stage.BOUND:
                     replacements[move.uid] = member
@@ -392,6 +410,11 @@ class Execution:
         view, wanted = self.context.view, (migration.metadata.namespace, move.controller)
         known_pods = [known_pod for uid in view.pods_on(node) if (known_pod := view.member(uid)) is not None]
         return [member for workload, member in known_pods if (workload.namespace, workload.controller) == wanted]
+
+
+def _matched(tracked: Tracked, move: Move) -> Move:
+    """Return a move as replacements are matched with it: in a gang of one series, one of any series takes the place."""
+    return structs.replace(move, series=None) if move.gang and move.workload in tracked.uniform else move
 
 
 def _left_nodes(migration: Migration) -> set[str]:

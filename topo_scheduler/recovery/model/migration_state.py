@@ -72,9 +72,10 @@ class Tracked:
     """What this process knows of a Migration beyond the object. ``state`` is the engine state of the last failed plan.
 
     ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of
-    the members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status
-    that this process wrote last, and ``ending`` whether that ends the Migration. ``edited`` is whether another client
-    changed its spec, or the pods that it moves, and ``replaced`` whether recovery creates another one for that.
+    the members of the gang before any pod was gone; None if this process has not seen that. ``uniform`` are ids of
+    the gangs that had only one series then. ``wrote`` is the status that this process wrote last, and ``ending``
+    whether that ends the Migration. ``edited`` is whether another client changed its spec, or the pods that it moves,
+    and ``replaced`` whether recovery creates another one for that.
     ``claimed`` is whether it was found to belong to this scheduler. ``owner_gone`` is why nothing is moved any more:
     an owner of its pods was deleted. ``owners`` are the topmost owners of its pods that this process has read; the
     next status write includes them. ``found_at_start`` is whether it existed when this process began.
@@ -98,6 +99,7 @@ class Tracked:
     """Uids of other pods that did not leave for it in time, and until when no room is planned by their leaving."""
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
     beside: frozenset[str] | None = None
+    uniform: frozenset[str] = frozenset()
     wrote: MigrationStatus | None = None
     unreported: Sequence[RecoveryInstruction] = ()
     """Event and durations of the phase that was written last, until it is known to be written."""
@@ -119,7 +121,8 @@ class Tracked:
         """Take a newer version; record whether another client changed the spec, or removed pods."""
         before, self.migration = self.migration, migration
         if migration.phase is Phase.PLANNED:
-            self.beside = None  # pods of a second attempt have other pods beside them
+            # Pods of a second attempt have other pods beside them.
+            self.beside, self.uniform = None, frozenset()
         self.order = _order(migration)
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
