@@ -194,7 +194,7 @@ async def test_events_that_are_refused_for_a_while_come_later(
     await all_placed(cluster)
 
 
-# A request that ends while it connects may leave its socket to the garbage collector, once in hundreds of runs.
+# A request that ends as the server goes away may leave its socket to the garbage collector: seen once.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "seconds",
