@@ -1,9 +1,6 @@
 """Webhooks on the statuses of pods that do not answer hold up no eviction."""
 
 import asyncio
-import logging
-
-import pytest
 
 from tests.evicting.eviction_scenes import eviction_scene
 from tests.evicting.moving_pods import eviction, moving
@@ -14,8 +11,6 @@ from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
 from topo_scheduler.recovery.controller.runner import EVICTIONS_IN_FLIGHT_OF_NAMESPACE
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.simulation.apiserver import Delay
-
-RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 @virtual_time
@@ -65,22 +60,3 @@ async def test_evictions_that_a_namespace_does_not_let_through_do_not_hold_up_mi
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@virtual_time
-async def test_a_line_names_the_outcome_and_what_the_api_server_says(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with world() as w:
-        runner, machine = moving(w)
-        machine.evicted = lambda *_, **__: None  # type: ignore[method-assign]
-        await runner._executor.evict(eviction(w, "free"))
-        kept = eviction(w, "kept")
-        w.server.store.modify("pods", "kept", "default", lambda pod: {**pod, "status": RUNS}, subresource="status")
-        w.server.store.create("poddisruptionbudgets.policy", {"metadata": {"name": "web"}, "spec": {"selector": {}}})
-        await runner._executor.evict(kept)
-    lines = [text for text in caplog.messages if text.startswith("moving ")]
-    assert lines == [
-        "moving default/free: evicted",
-        "moving default/kept: blocked: Cannot evict pod as it would violate the pod's disruption budget."
-        " The disruption budget web is still being processed by the server",
-    ]

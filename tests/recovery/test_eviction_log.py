@@ -8,6 +8,8 @@ from tests.evicting.moving_pods import eviction, moving
 from tests.kube.virtual import virtual_time
 from tests.kube.world import world
 
+RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
 
 @virtual_time
 async def test_a_line_names_the_outcome_and_what_the_api_server_says(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,6 +28,3 @@ async def test_a_line_names_the_outcome_and_what_the_api_server_says(caplog: pyt
         "moving default/kept: blocked: Cannot evict pod as it would violate the pod's disruption budget."
         " The disruption budget web is still being processed by the server",
     ]
-
-
-RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

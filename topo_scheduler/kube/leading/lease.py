@@ -460,9 +460,8 @@ class LeaderElector:
         """
         if self._observed is None or self._runs_out() - now <= self._duration:
             return
-        if (deleted and not self._reminded_deleted) or now - max(
-            self._observed_at, self._reminded_at
-        ) >= REMINDER_SECONDS:
+        silent_since = max(self._observed_at, self._reminded_at)
+        if (deleted and not self._reminded_deleted) or now - silent_since >= REMINDER_SECONDS:
             self._reminded_at, self._reminded_deleted = now, deleted
             logger.warning(
                 "still waiting for the lease %s, which %s %s%s",

@@ -11,12 +11,13 @@ from topo_scheduler.api.migration_reasons import ConditionType, MigrationReason
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.text import counted, few_for, few_of
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, EvictPod
+from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import (
     ConditionUpdate,
     Eviction,
     Tracked,
+    event_on,
     with_replacements,
     with_targets,
 )
@@ -280,8 +281,7 @@ class Execution:
             return
         text = f"{text}, so the scheduler moves them once more"
         context.release(migration.key)
-        meta = migration.metadata
-        event = EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, MigrationReason.MISPLACED, text)
+        event = event_on(migration, MigrationReason.MISPLACED, text, warning=True)
         planned = ConditionUpdate(
             ConditionType.RESERVED, False, MigrationReason.PLANNED, "nodes are reserved when it begins"
         )

@@ -26,6 +26,7 @@ from topo_scheduler.recovery.model.migration_state import (
     Tracked,
     changed_status,
     durations,
+    event_on,
     write,
 )
 from topo_scheduler.recovery.model.move_rate_limit import Moved
@@ -380,9 +381,8 @@ class MigrationContext:
         """End a Migration. ``outcome`` is its last condition, or the reason why its pods are not placed."""
         if isinstance(outcome, MigrationReason):
             outcome = ConditionUpdate(ConditionType.PLACED, status=False, reason=outcome, message=message)
-        meta, warning = tracked.migration.metadata, phase is Phase.FAILED
         reason = MigrationReason(f"Migration{phase.value}")
-        event = EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message)
+        event = event_on(tracked.migration, reason, message, warning=phase is Phase.FAILED)
         self.count_replacements(tracked.migration, moves or ())
         self.release(tracked.migration.key)
         tracked.ending = True
@@ -400,10 +400,7 @@ class MigrationContext:
             message=message,
             conditions=[condition],
         )
-        meta = migration.metadata
-        self.out.append(
-            EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, MigrationReason.MIGRATION_FAILED, message)
-        )
+        self.out.append(event_on(migration, MigrationReason.MIGRATION_FAILED, message, warning=True))
         if status is not None:
             self.out.append(write(migration, status))
 
@@ -457,8 +454,7 @@ class MigrationContext:
 
     def emit_event(self, tracked: Tracked, *, warning: bool, reason: MigrationReason | Reason, message: str) -> None:
         """Emit an event on a Migration."""
-        meta = tracked.migration.metadata
-        self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message))
+        self.out.append(event_on(tracked.migration, reason, message, warning=warning))
 
     def learn(self, tracked: Tracked, pods: Sequence[PodRef]) -> None:
         """Have the runner read pods that an earlier process placed, unless that is in progress."""

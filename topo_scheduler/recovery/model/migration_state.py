@@ -20,8 +20,14 @@ from topo_scheduler.api.migrations import (
     Phase,
 )
 from topo_scheduler.api.printable import printable
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import PhaseDuration, RecoveryInstruction, WriteStatus
+from topo_scheduler.recovery.model.instructions import (
+    EmitMigrationEvent,
+    PhaseDuration,
+    RecoveryInstruction,
+    WriteStatus,
+)
 from topo_scheduler.recovery.model.search_repetition import SearchRepetition
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.state.pods.workloads import Member
@@ -265,6 +271,14 @@ def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
     """Return the instruction that writes a status."""
     meta = migration.metadata
     return WriteStatus(meta.namespace, meta.name, meta.uid, meta.resource_version, status)
+
+
+def event_on(
+    migration: Migration, reason: MigrationReason | Reason, message: str, *, warning: bool
+) -> EmitMigrationEvent:
+    """Return the instruction that emits an event on a Migration."""
+    meta = migration.metadata
+    return EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message)
 
 
 def durations(migration: Migration, phase: Phase, wall: float) -> list[PhaseDuration]:
